@@ -1,0 +1,170 @@
+//! The command line: what can be typed, and what `--help` says about it.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+/// Run scheduled jobs: one at a time, no slot lost, the result on record.
+///
+/// jobrun is started by something else: a crontab line, a systemd timer, a Kubernetes CronJob, a person. Each start
+/// reads jobs.toml, locks the job, computes which slots are owed since the last one, does them under a time limit,
+/// records the result and exits.
+#[derive(Debug, Parser)]
+#[command(name = "jobrun", version, disable_version_flag = true, max_term_width = 100, after_help = AFTER_HELP)]
+pub struct Cli {
+    /// Configuration file [default: ./jobs.toml, else /etc/jobrun/jobs.toml]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "JOBRUN_CONFIG",
+        hide_env_values = true
+    )]
+    pub config: Option<PathBuf>,
+    /// Say more: what was decided and why
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+    /// Say less: failures only
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Print the versions of jobrun and of the time zone rules in use
+    #[arg(short = 'V', long, action = ArgAction::SetTrue)]
+    pub version: bool,
+    /// What to do
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+const AFTER_HELP: &str = "\
+Trigger it every few minutes, for example from a crontab:
+  */5 * * * * jobrun --config /etc/jobrun/jobs.toml run daily_points
+
+A start with nothing due is silent, exits 0 and costs milliseconds. Manual: man jobrun, man jobs.toml";
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Do what a job owes: missed slots first
+    #[command(after_help = "Example:\n  jobrun run daily_points --dry-run")]
+    Run(Run),
+    /// How each job stands
+    #[command(after_help = "Example:\n  jobrun status --json")]
+    Status(Status),
+    /// The newest runs of a job
+    #[command(after_help = "Example:\n  jobrun history daily_points --failed -n 5")]
+    History(History),
+    /// The next slots of a job
+    #[command(after_help = "Example:\n  jobrun next daily_points -n 10")]
+    Next(Next),
+    /// Every slot of a job in a range of time, and what became of it
+    #[command(
+        after_help = "Example:\n  jobrun slots daily_points --from 2026-11-01 --to 2026-11-30"
+    )]
+    Slots(Slots),
+    /// Check the configuration and the store
+    #[command(after_help = "Example:\n  jobrun --config jobs.toml check")]
+    Check(Check),
+    /// Show or move the point up to which a job's slots are dealt with
+    #[command(
+        after_help = "Example:\n  jobrun cursor daily_points --set 2026-11-30T00:00 --note 'imported by hand'"
+    )]
+    Cursor(Cursor),
+}
+
+/// `jobrun run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// The job, as named in `[jobs.NAME]`
+    pub job: String,
+    /// Run it now, whatever is due: no slot, the same lock and limits
+    #[arg(long, conflicts_with = "dry_run")]
+    pub now: bool,
+    /// Print what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print JSON: one object a finished task, a summary last (the job's own output then goes to stderr)
+    #[arg(long)]
+    pub json: bool,
+    /// How long to wait for a busy lock, for example 30s [default: the job's `lock_wait`]
+    #[arg(long, value_name = "DURATION")]
+    pub lock_wait: Option<String>,
+    /// Exit with N instead of 0 when the lock is busy
+    #[arg(long, value_name = "N")]
+    pub busy_exit_code: Option<u8>,
+}
+
+/// `jobrun status`.
+#[derive(Debug, Args)]
+pub struct Status {
+    /// Only these jobs
+    pub jobs: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `jobrun history`.
+#[derive(Debug, Args)]
+pub struct History {
+    /// The job
+    pub job: String,
+    /// How many runs
+    #[arg(short = 'n', long = "limit", value_name = "N", default_value_t = 20)]
+    pub limit: u32,
+    /// Only runs that did not succeed
+    #[arg(long)]
+    pub failed: bool,
+    /// Print JSON, with the kept output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `jobrun next`.
+#[derive(Debug, Args)]
+pub struct Next {
+    /// The job
+    pub job: String,
+    /// How many slots
+    #[arg(short = 'n', long = "limit", value_name = "N", default_value_t = 5)]
+    pub limit: u32,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `jobrun slots`.
+#[derive(Debug, Args)]
+pub struct Slots {
+    /// The job
+    pub job: String,
+    /// First instant, in the job's zone; a bare date is its beginning
+    #[arg(long, value_name = "TIME")]
+    pub from: String,
+    /// Last instant, included; a bare date is its whole day
+    #[arg(long, value_name = "TIME")]
+    pub to: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `jobrun check`.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `jobrun cursor`.
+#[derive(Debug, Args)]
+pub struct Cursor {
+    /// The job
+    pub job: String,
+    /// Move it: later slots are owed, this one and earlier ones are not
+    #[arg(long, value_name = "TIME")]
+    pub set: Option<String>,
+    /// Why, kept on record
+    #[arg(long, value_name = "TEXT", requires = "set")]
+    pub note: Option<String>,
+}

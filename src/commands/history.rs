@@ -1,0 +1,38 @@
+//! `jobrun history`: the newest runs.
+
+use super::knows;
+use crate::cli;
+use crate::config::Config;
+use crate::domain::schedule::Timetable;
+use crate::error::{Ending, Error};
+use crate::report;
+use crate::store;
+
+/// Prints the newest runs of a job.
+pub fn history(config: &Config, args: &cli::History) -> Result<Ending, Error> {
+    let mut store = store::open_for_reading(&config.store)?;
+    if !knows(config, store.as_mut(), &args.job)? {
+        return config.job(&args.job).map(|_| Ending::Done);
+    }
+    let runs = match &mut store {
+        Some(store) => store.history(&args.job, args.limit, args.failed)?,
+        None => Vec::new(),
+    };
+    let job = config.jobs.iter().find(|job| job.name == args.job);
+    let zone = job
+        .and_then(|job| job.timetable.as_ref())
+        .map(Timetable::zone);
+    let history = report::slots::History::of(&args.job, zone, &runs);
+    if args.json {
+        report::json(&history);
+    } else if runs.is_empty() {
+        report::warn(&format!(
+            "{}: nothing has run{}",
+            args.job,
+            if args.failed { " and failed" } else { "" }
+        ));
+    } else {
+        report::answer(&history.text());
+    }
+    Ok(Ending::Done)
+}

@@ -1,0 +1,102 @@
+//! One file a verb: the only code that sees the rules, the store, processes and printing together.
+
+mod check;
+mod cursor;
+mod environment;
+mod history;
+mod next;
+mod run;
+mod slots;
+mod status;
+
+use std::path::PathBuf;
+
+use crate::cli::{Cli, Command};
+use crate::config::{self, Config, Surroundings};
+use crate::domain::job::Job;
+use crate::domain::schedule::Timetable;
+use crate::error::{Ending, Error};
+use crate::report;
+use crate::store;
+
+/// Does what the command line asks for.
+pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
+    if cli.version {
+        let rules = config::tzdata::TzData::newest();
+        report::answer(&format!(
+            "jobrun {}\ntime zone rules {} ({})\n",
+            env!("CARGO_PKG_VERSION"),
+            rules.version(),
+            rules.origin()
+        ));
+        return Ok(Ending::Done);
+    }
+    let Some(command) = &cli.command else {
+        return Err(Error::usage("no command given").hint("`jobrun --help` lists them"));
+    };
+    let around = Surroundings {
+        config: cli.config.clone(),
+        store: std::env::var("JOBRUN_STORE").ok(),
+    };
+    if let Command::Check(args) = command {
+        return check::check(&around, args);
+    }
+    let config = config::load(&around)?;
+    match command {
+        Command::Run(args) => run::run(&config, args),
+        Command::Status(args) => status::status(&config, args),
+        Command::History(args) => history::history(&config, args),
+        Command::Next(args) => next::next(&config, args),
+        Command::Slots(args) => slots::slots(&config, args),
+        Command::Cursor(args) => cursor::cursor(&config, args),
+        Command::Check(args) => check::check(&around, args),
+    }
+}
+
+/// The folder of locks, beside the store.
+fn state_dir(url: &store::Url) -> PathBuf {
+    match url {
+        store::Url::Sqlite(path) => {
+            let mut name = path.file_name().unwrap_or_default().to_owned();
+            name.push(".locks");
+            path.with_file_name(name)
+        }
+    }
+}
+
+/// The lock file of a job.
+fn lock_path(url: &store::Url, job: &str) -> PathBuf {
+    state_dir(url).join(format!("{job}.lock"))
+}
+
+/// What the store is called in messages: its URL without anything secret.
+fn store_name(url: &store::Url) -> String {
+    match url {
+        store::Url::Sqlite(path) => format!("sqlite:{}", path.display()),
+    }
+}
+
+/// The job's timetable; a job without one has no slots to show.
+fn timetable(job: &Job) -> Result<&Timetable, Error> {
+    job.timetable.as_ref().ok_or_else(|| {
+        Error::usage(format!(
+            "job `{}` has no schedule, so it has no slots",
+            job.name
+        ))
+    })
+}
+
+/// Whether the job is one that only the store knows, for readers that also answer about those.
+fn knows(
+    config: &Config,
+    store: Option<&mut Box<dyn store::Store>>,
+    name: &str,
+) -> Result<bool, Error> {
+    if config.jobs.iter().any(|job| job.name == name) {
+        return Ok(true);
+    }
+    match store {
+        Some(store) => Ok(store.jobs()?.iter().any(|known| known == name)),
+        None => Ok(false),
+    }
+}

@@ -1,0 +1,70 @@
+//! `jobrun status`: how each job stands.
+
+use chrono::{DateTime, Utc};
+
+use super::{lock_path, store_name};
+use crate::cli;
+use crate::config::Config;
+use crate::error::{Ending, Error};
+use crate::exec;
+use crate::report;
+use crate::report::status::Standing;
+use crate::store::{self, Summary};
+
+/// Prints a row for each job: those of the file, then those only the store knows.
+pub fn status(config: &Config, args: &cli::Status) -> Result<Ending, Error> {
+    let mut store = store::open_for_reading(&config.store)?;
+    let remembered = match &mut store {
+        Some(store) => store.jobs()?,
+        None => Vec::new(),
+    };
+    let mut names: Vec<&str> = config.jobs.iter().map(|job| job.name.as_str()).collect();
+    names.extend(
+        remembered
+            .iter()
+            .map(String::as_str)
+            .filter(|name| config.jobs.iter().all(|job| job.name != *name)),
+    );
+    for name in &args.jobs {
+        if !names.contains(&name.as_str()) {
+            config.job(name)?;
+        }
+    }
+    names.retain(|name| args.jobs.is_empty() || args.jobs.iter().any(|wanted| wanted == name));
+    let now = match &mut store {
+        Some(store) => store.now()?,
+        None => DateTime::from_timestamp_millis(Utc::now().timestamp_millis()).unwrap_or_default(),
+    };
+    let mut standings = Vec::new();
+    for name in names {
+        let summary = match &mut store {
+            Some(store) => store.summary(name)?,
+            None => None,
+        };
+        standings.push(Standing {
+            name,
+            job: config.jobs.iter().find(|job| job.name == name),
+            summary: summary.unwrap_or_else(Summary::default),
+            now,
+            is_held: exec::holder_of(&lock_path(&config.store, name))
+                .map_err(anyhow::Error::from)?
+                .is_some(),
+        });
+    }
+    if args.json {
+        report::json(&report::status::json(
+            &standings,
+            store_name(&config.store),
+            now,
+        ));
+        return Ok(Ending::Done);
+    }
+    report::answer(&report::status::text(&standings));
+    if store.is_none() {
+        report::warn(&format!(
+            "nothing has run yet: there is no store at {}",
+            store_name(&config.store)
+        ));
+    }
+    Ok(Ending::Done)
+}

@@ -1,0 +1,506 @@
+//! From a job as written to a job as meant: defaults filled in, every value checked.
+
+use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use toml::Spanned;
+
+use super::faults::{Fault, Faults, Level, did_you_mean};
+use super::raw::{RawJob, Text};
+use super::tzdata::TzData;
+use super::values::{self, Bound};
+use crate::domain::calendar::Exclusions;
+use crate::domain::job::{CatchUp, Job, Limits, OnInterrupted, Policy, Retry, Work};
+use crate::domain::schedule::{Cron, Instant, Timetable, Zone};
+
+/// `timeout` of a job that does not say.
+const TIMEOUT: Duration = Duration::from_secs(3600);
+/// `kill_after` of a job that does not say.
+const KILL_AFTER: Duration = Duration::from_secs(10);
+/// `catch_up_limit` of a job that does not say.
+const CATCH_UP_LIMIT: u32 = 1000;
+/// `start_grace` of a job that does not say.
+const START_GRACE: TimeDelta = TimeDelta::minutes(10);
+/// `early_wait` of a job that does not say.
+const EARLY_WAIT: TimeDelta = TimeDelta::seconds(10);
+/// `retry_wait` of a job that does not say.
+const RETRY_WAIT: Duration = Duration::from_secs(60);
+/// `interrupted_limit` of a job that does not say.
+const INTERRUPTED_LIMIT: u32 = 3;
+/// `output_keep` of a job that does not say.
+const OUTPUT_KEEP_BYTES: usize = 64 << 10;
+/// Longest job name: it is part of a file name.
+const LONGEST_NAME: usize = 100;
+
+/// Builds one job, adding what is wrong with it to `faults`; none if anything is.
+pub fn build(
+    name: &Text,
+    own: &RawJob,
+    defaults: &RawJob,
+    folder: &Path,
+    tz: &TzData,
+    faults: &mut Faults,
+) -> Option<Job> {
+    let raw = merged(own, defaults);
+    let mut builder = Builder {
+        name,
+        faults,
+        tz,
+        is_sound: true,
+    };
+    builder.check_name();
+    let work = builder.work(&raw);
+    let zone = builder.zone(&raw);
+    let timetable = builder.timetable(&raw, zone.as_ref());
+    let catch_up = builder.catch_up(&raw);
+    let limits = builder.limits(&raw);
+    let retry = builder.retry(&raw);
+    let job = Job {
+        name: name.get_ref().clone(),
+        work: work?,
+        timetable,
+        catch_up,
+        lock_wait: builder
+            .read(raw.lock_wait.as_ref(), values::duration)
+            .unwrap_or_default(),
+        limits,
+        retry,
+        env: builder.env(&raw),
+        cwd: raw.cwd.as_ref().map(|cwd| folder.join(cwd.get_ref())),
+        output_keep_bytes: builder
+            .read(raw.output_keep.as_ref(), values::size)
+            .unwrap_or(OUTPUT_KEEP_BYTES),
+    };
+    builder.is_sound.then_some(job)
+}
+
+/// The job's own values, and the defaults where it has none.
+fn merged(own: &RawJob, defaults: &RawJob) -> RawJob {
+    let own = own.clone();
+    let defaults = defaults.clone();
+    // A job that says what it does is not also given the work of `[defaults]`.
+    let (command, shell) = if own.command.is_some() || own.shell.is_some() {
+        (own.command, own.shell)
+    } else {
+        (defaults.command, defaults.shell)
+    };
+    let mut env = defaults.env.unwrap_or_default();
+    let own_env = own.env.unwrap_or_default();
+    env.retain(|(name, _)| {
+        own_env
+            .iter()
+            .all(|(own, _)| own.get_ref() != name.get_ref())
+    });
+    env.extend(own_env);
+    RawJob {
+        command,
+        shell,
+        schedule: own.schedule.or(defaults.schedule),
+        timezone: own.timezone.or(defaults.timezone),
+        start_at: own.start_at.or(defaults.start_at),
+        end_at: own.end_at.or(defaults.end_at),
+        catch_up: own.catch_up.or(defaults.catch_up),
+        catch_up_window: own.catch_up_window.or(defaults.catch_up_window),
+        catch_up_limit: own.catch_up_limit.or(defaults.catch_up_limit),
+        start_grace: own.start_grace.or(defaults.start_grace),
+        early_wait: own.early_wait.or(defaults.early_wait),
+        lock_wait: own.lock_wait.or(defaults.lock_wait),
+        timeout: own.timeout.or(defaults.timeout),
+        kill_after: own.kill_after.or(defaults.kill_after),
+        retry: own.retry.or(defaults.retry),
+        retry_wait: own.retry_wait.or(defaults.retry_wait),
+        success_codes: own.success_codes.or(defaults.success_codes),
+        on_interrupted: own.on_interrupted.or(defaults.on_interrupted),
+        interrupted_limit: own.interrupted_limit.or(defaults.interrupted_limit),
+        env: Some(env),
+        cwd: own.cwd.or(defaults.cwd),
+        output_keep: own.output_keep.or(defaults.output_keep),
+    }
+}
+
+struct Builder<'a> {
+    name: &'a Text,
+    faults: &'a mut Faults,
+    tz: &'a TzData,
+    is_sound: bool,
+}
+
+impl Builder<'_> {
+    fn error(&mut self, span: Range<usize>, message: impl Into<String>, hint: Option<String>) {
+        self.is_sound = false;
+        self.add(Level::Error, span, message.into(), hint);
+    }
+
+    fn warning(&mut self, span: Range<usize>, message: impl Into<String>, hint: Option<String>) {
+        self.add(Level::Warning, span, message.into(), hint);
+    }
+
+    fn add(&mut self, level: Level, span: Range<usize>, message: String, hint: Option<String>) {
+        let job = Some(self.name.get_ref().clone());
+        self.faults.add(Fault {
+            level,
+            span,
+            job,
+            message,
+            hint,
+        });
+    }
+
+    /// Reads one value; none if it is not given or wrong.
+    fn read<T>(
+        &mut self,
+        text: Option<&Text>,
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let text = text?;
+        match read(text.get_ref()) {
+            Ok(value) => Some(value),
+            Err(message) => {
+                self.error(text.span(), message, None);
+                None
+            }
+        }
+    }
+
+    fn check_name(&mut self) {
+        let name = self.name.get_ref();
+        let is_plain = name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
+        let starts_well = name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+        if !is_plain || !starts_well || name.len() > LONGEST_NAME {
+            let hint = format!(
+                "at most {LONGEST_NAME} letters, digits, `_`, `-` and `.`, not starting with `-` or `.`"
+            );
+            self.error(
+                self.name.span(),
+                format!("`{name}` cannot be the name of a job"),
+                Some(hint),
+            );
+        }
+    }
+
+    fn work(&mut self, raw: &RawJob) -> Option<Work> {
+        match (&raw.command, &raw.shell) {
+            (Some(command), None) => {
+                self.check_argv(command);
+                let words = command.get_ref().iter().map(|word| word.get_ref().clone());
+                Some(Work::Command(words.collect()))
+            }
+            (None, Some(shell)) => Some(Work::Shell(shell.get_ref().clone())),
+            (Some(_), Some(shell)) => {
+                let hint = "keep one of them".to_owned();
+                self.error(
+                    shell.span(),
+                    "`command` and `shell` are both given",
+                    Some(hint),
+                );
+                None
+            }
+            (None, None) => {
+                // A `command` of the wrong type was complained about already.
+                self.is_sound = false;
+                if !self
+                    .faults
+                    .of(Level::Error)
+                    .iter()
+                    .any(|fault| fault.job.as_ref() == Some(self.name.get_ref()))
+                {
+                    let hint =
+                        "add `command = [\"/path/to/program\", \"argument\"]`, or `shell = \"…\"`"
+                            .to_owned();
+                    self.error(self.name.span(), "it does nothing", Some(hint));
+                }
+                None
+            }
+        }
+    }
+
+    fn check_argv(&mut self, command: &Spanned<Vec<Text>>) {
+        let words = command.get_ref();
+        if words
+            .first()
+            .is_none_or(|program| program.get_ref().is_empty())
+        {
+            self.error(command.span(), "`command` names no program", None);
+        }
+        for word in words {
+            if word.get_ref().contains('\0') {
+                self.error(
+                    word.span(),
+                    "an argument cannot contain a NUL character",
+                    None,
+                );
+            }
+            if matches!(
+                word.get_ref().as_str(),
+                "&&" | "||" | "|" | ";" | ">" | ">>" | "<" | "2>&1" | "&"
+            ) {
+                let hint = "no shell reads `command`; write `shell = \"…\"` for one".to_owned();
+                self.warning(
+                    word.span(),
+                    format!(
+                        "`{}` is passed to the program as an argument",
+                        word.get_ref()
+                    ),
+                    Some(hint),
+                );
+            }
+        }
+    }
+
+    fn zone(&mut self, raw: &RawJob) -> Option<Zone> {
+        let Some(name) = &raw.timezone else {
+            if let Some(schedule) = raw.schedule.as_ref().and_then(|schedule| schedule.first()) {
+                let hint = "add a line such as `timezone = \"Europe/Berlin\"` to the job or to `[defaults]`; the host's zone is never used".to_owned();
+                self.error(schedule.span(), "`schedule` needs a `timezone`", Some(hint));
+            }
+            return None;
+        };
+        match self.tz.zone(name.get_ref()) {
+            Ok(zone) => Some(zone),
+            Err(error) => {
+                let (message, hint) = (error.message.clone(), error.hint());
+                self.error(name.span(), message, hint);
+                None
+            }
+        }
+    }
+
+    fn timetable(&mut self, raw: &RawJob, zone: Option<&Zone>) -> Option<Timetable> {
+        let texts = raw.schedule.as_ref()?;
+        if texts.is_empty() {
+            let hint = Some("leave the key out for a job that runs by hand".to_owned());
+            self.error(self.name.span(), "`schedule` is empty", hint);
+        }
+        let crons: Vec<Cron> = texts.iter().filter_map(|text| self.cron(text)).collect();
+        let zone = zone?.clone();
+        let start_at = self.bound(raw.start_at.as_ref(), &zone, Bound::Earliest);
+        let end_at = self.bound(raw.end_at.as_ref(), &zone, Bound::Latest);
+        if let (Some(start), Some(end), Some(text)) = (start_at, end_at, &raw.end_at)
+            && end < start
+        {
+            self.error(text.span(), "`end_at` is before `start_at`", None);
+        }
+        if crons.len() < texts.len() {
+            return None;
+        }
+        for (cron, text) in crons.iter().zip(texts) {
+            if Timetable::new(vec![cron.clone()], zone.clone(), None, None).never_fires() {
+                let hint = "leave `schedule` out for a job that runs by hand".to_owned();
+                self.warning(
+                    text.span(),
+                    "it never fires: no such date exists",
+                    Some(hint),
+                );
+            }
+        }
+        (!crons.is_empty()).then(|| Timetable::new(crons, zone, start_at, end_at))
+    }
+
+    fn bound(&mut self, text: Option<&Text>, zone: &Zone, bound: Bound) -> Option<Instant> {
+        self.read(text, |text| values::date_time(text, zone, bound))
+    }
+
+    fn cron(&mut self, text: &Text) -> Option<Cron> {
+        match Cron::parse(text.get_ref()) {
+            Ok(cron) => {
+                self.warn_about(&cron, text);
+                Some(cron)
+            }
+            Err(error) => {
+                let span = self.within(text, &error.span);
+                self.error(span, error.message, error.hint);
+                None
+            }
+        }
+    }
+
+    fn warn_about(&mut self, cron: &Cron, text: &Text) {
+        if cron.has_both_day_fields() {
+            let hint =
+                "as in cron: start one of the two fields with `*` to have both hold".to_owned();
+            self.warning(
+                text.span(),
+                "day of month and day of week are both given: it runs when either fits",
+                Some(hint),
+            );
+        }
+        for uneven in cron.uneven_steps() {
+            let unit = uneven.unit.name();
+            let message = format!(
+                "uneven steps: gaps of {} and {} {unit}s",
+                uneven.step, uneven.last_gap
+            );
+            self.warning(text.span(), message, None);
+        }
+    }
+
+    /// Where a part of a value stands in the file, if the value is written without escapes.
+    fn within(&self, text: &Text, part: &Range<usize>) -> Range<usize> {
+        let span = text.span();
+        let written = &self.faults.text()[span.clone()];
+        match written.find(text.get_ref().as_str()) {
+            Some(offset) if !text.get_ref().is_empty() => {
+                let start = span.start + offset;
+                start + part.start..start + part.end
+            }
+            Some(_) | None => span,
+        }
+    }
+
+    fn catch_up(&mut self, raw: &RawJob) -> CatchUp {
+        let policy = self.one_of(
+            raw.catch_up.as_ref(),
+            "catch_up",
+            &[
+                ("each", Policy::Each),
+                ("once", Policy::Once),
+                ("skip", Policy::Skip),
+            ],
+        );
+        CatchUp {
+            policy: policy.unwrap_or(Policy::Once),
+            window: self.read(raw.catch_up_window.as_ref(), values::time_delta),
+            limit: self
+                .count(raw.catch_up_limit.as_ref(), "catch_up_limit")
+                .unwrap_or(CATCH_UP_LIMIT),
+            start_grace: self
+                .read(raw.start_grace.as_ref(), values::time_delta)
+                .unwrap_or(START_GRACE),
+            early_wait: self
+                .read(raw.early_wait.as_ref(), values::time_delta)
+                .unwrap_or(EARLY_WAIT),
+            exclusions: Exclusions::default(),
+        }
+    }
+
+    fn limits(&mut self, raw: &RawJob) -> Limits {
+        let timeout = self.read(raw.timeout.as_ref(), |text| match text {
+            "none" => Ok(None),
+            text => values::duration(text).map(Some),
+        });
+        if let (Some(Some(Duration::ZERO)), Some(text)) = (timeout, &raw.timeout) {
+            let hint = Some("write `timeout = \"none\"` for no limit".to_owned());
+            self.error(text.span(), "`timeout` is zero", hint);
+        }
+        if let (Some(None), Some(text)) = (timeout, &raw.timeout) {
+            let hint =
+                Some("a hung run then holds the job's lock until somebody ends it".to_owned());
+            self.warning(text.span(), "no time limit", hint);
+        }
+        Limits {
+            timeout: timeout.unwrap_or(Some(TIMEOUT)),
+            kill_after: self
+                .read(raw.kill_after.as_ref(), values::duration)
+                .unwrap_or(KILL_AFTER),
+        }
+    }
+
+    fn retry(&mut self, raw: &RawJob) -> Retry {
+        let delays = raw
+            .retry
+            .iter()
+            .flatten()
+            .filter_map(|delay| self.read(Some(delay), values::duration))
+            .collect();
+        let on_interrupted = self.one_of(
+            raw.on_interrupted.as_ref(),
+            "on_interrupted",
+            &[
+                ("retry", OnInterrupted::Retry),
+                ("fail", OnInterrupted::Fail),
+            ],
+        );
+        Retry {
+            delays,
+            wait: self
+                .read(raw.retry_wait.as_ref(), values::duration)
+                .unwrap_or(RETRY_WAIT),
+            success_codes: self
+                .codes(raw.success_codes.as_deref())
+                .unwrap_or_else(|| vec![0]),
+            on_interrupted: on_interrupted.unwrap_or(OnInterrupted::Retry),
+            interrupted_limit: self
+                .count(raw.interrupted_limit.as_ref(), "interrupted_limit")
+                .unwrap_or(INTERRUPTED_LIMIT),
+        }
+    }
+
+    fn one_of<T: Copy>(
+        &mut self,
+        text: Option<&Text>,
+        key: &str,
+        known: &[(&str, T)],
+    ) -> Option<T> {
+        let text = text?;
+        let value = known
+            .iter()
+            .find(|(name, _)| name == text.get_ref())
+            .map(|(_, value)| *value);
+        if value.is_none() {
+            let names: Vec<String> = known.iter().map(|(name, _)| format!("`{name}`")).collect();
+            let near = did_you_mean(text.get_ref(), known.iter().map(|(name, _)| *name));
+            let hint = near.map(|near| format!("did you mean `{near}`?"));
+            self.error(
+                text.span(),
+                format!(
+                    "`{key}` is one of {}, not `{}`",
+                    names.join(", "),
+                    text.get_ref()
+                ),
+                hint,
+            );
+        }
+        value
+    }
+
+    /// A whole number from 1.
+    fn count(&mut self, number: Option<&Spanned<i64>>, key: &str) -> Option<u32> {
+        let number = number?;
+        let count = u32::try_from(*number.get_ref())
+            .ok()
+            .filter(|count| *count > 0);
+        if count.is_none() {
+            self.error(number.span(), format!("`{key}` must be at least 1"), None);
+        }
+        count
+    }
+
+    fn codes(&mut self, codes: Option<&[Spanned<i64>]>) -> Option<Vec<u8>> {
+        let mut read = Vec::new();
+        for code in codes? {
+            match u8::try_from(*code.get_ref()) {
+                Ok(code) => read.push(code),
+                Err(_) => self.error(code.span(), "an exit code is a number from 0 to 255", None),
+            }
+        }
+        Some(read)
+    }
+
+    fn env(&mut self, raw: &RawJob) -> Vec<(String, String)> {
+        let mut env = Vec::new();
+        for (name, value) in raw.env.iter().flatten() {
+            let is_name = !name.get_ref().is_empty() && !name.get_ref().contains(['=', '\0']);
+            if !is_name || value.get_ref().contains('\0') {
+                self.error(
+                    name.span(),
+                    format!("`{}` cannot be an environment variable", name.get_ref()),
+                    None,
+                );
+            }
+            if name.get_ref().starts_with("JOBRUN_") {
+                let hint = "names that start with `JOBRUN_` are jobrun's own".to_owned();
+                self.error(
+                    name.span(),
+                    format!("`{}` cannot be set by a job", name.get_ref()),
+                    Some(hint),
+                );
+            }
+            env.push((name.get_ref().clone(), value.get_ref().clone()));
+        }
+        env
+    }
+}

@@ -1,0 +1,212 @@
+//! jobs.toml: found, checked as a whole, and turned into jobs that cannot be wrong.
+
+pub mod faults;
+mod job;
+mod raw;
+pub mod tzdata;
+pub mod values;
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::domain::job::Job;
+use crate::error::Error;
+use crate::store;
+use faults::{Fault, Faults, Level};
+use tzdata::TzData;
+
+/// Everything the file says.
+#[derive(Debug)]
+pub struct Config {
+    /// The file, absolute.
+    pub path: PathBuf,
+    /// Where the store is.
+    pub store: store::Url,
+    /// The jobs, in the order of the file.
+    pub jobs: Vec<Job>,
+    /// What is allowed but probably not meant.
+    pub faults: Faults,
+    /// The zone rules in use.
+    pub tz: TzData,
+}
+
+/// What comes from outside of the file.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// `--config` or `$JOBRUN_CONFIG`.
+    pub config: Option<PathBuf>,
+    /// `$JOBRUN_STORE`.
+    pub store: Option<String>,
+}
+
+/// The file used when nothing else is said and there is none in the current directory.
+const SYSTEM_FILE: &str = "/etc/jobrun/jobs.toml";
+/// The store of [`SYSTEM_FILE`].
+const SYSTEM_STORE: &str = "/var/lib/jobrun/jobrun.db";
+/// A file larger than this is not a configuration.
+const LARGEST_FILE_BYTES: u64 = 16 << 20;
+
+impl Config {
+    /// The job of that name.
+    pub fn job(&self, name: &str) -> Result<&Job, Error> {
+        self.jobs
+            .iter()
+            .find(|job| job.name == name)
+            .ok_or_else(|| {
+                let near =
+                    faults::did_you_mean(name, self.jobs.iter().map(|job| job.name.as_str()));
+                let names: Vec<&str> = self.jobs.iter().map(|job| job.name.as_str()).collect();
+                let hint = match near {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None if names.is_empty() => "the file has no jobs".to_owned(),
+                    None => format!("the jobs are {}", names.join(", ")),
+                };
+                Error::config(format!("no job `{name}` in {}", self.path.display())).hint(hint)
+            })
+    }
+}
+
+/// Finds, reads and checks the file.
+pub fn load(around: &Surroundings) -> Result<Config, Error> {
+    let path = find(around.config.as_deref())?;
+    let text = read(&path)?;
+    parse(&path, &text, around.store.as_deref(), TzData::newest())
+}
+
+/// Checks the text of the file at `path`.
+fn parse(path: &Path, text: &str, store: Option<&str>, tz: TzData) -> Result<Config, Error> {
+    let mut faults = Faults::new(path, text);
+    let raw = raw::read(&mut faults);
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let mut jobs = Vec::new();
+    for (name, own) in &raw.jobs {
+        jobs.extend(job::build(
+            name,
+            own,
+            &raw.defaults,
+            folder,
+            &tz,
+            &mut faults,
+        ));
+    }
+    let store = store_url(path, folder, &raw.store, store, &mut faults)?;
+    match store {
+        Some(store) if !faults.has_errors() => Ok(Config {
+            path: path.to_owned(),
+            store,
+            jobs,
+            faults,
+            tz,
+        }),
+        Some(_) | None => Err(Error::Faults(Box::new(faults))),
+    }
+}
+
+/// The file to use, absolute.
+fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
+    let here = Path::new("jobs.toml");
+    let path = match given {
+        Some(given) => given,
+        None if here.exists() => here,
+        None if Path::new(SYSTEM_FILE).exists() => Path::new(SYSTEM_FILE),
+        None => {
+            return Err(Error::config(format!(
+                "no configuration: neither ./jobs.toml nor {SYSTEM_FILE} exists"
+            ))
+            .hint("write one, or name it with `--config FILE` or $JOBRUN_CONFIG"));
+        }
+    };
+    std::path::absolute(path)
+        .map_err(|error| Error::config(format!("`{}`: {error}", path.display())))
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    let wrong = |why: String| Error::config(format!("cannot read `{}`: {why}", path.display()));
+    let meta = std::fs::metadata(path).map_err(|error| wrong(plain(&error)))?;
+    if meta.is_dir() {
+        return Err(wrong("it is a directory".into()));
+    }
+    refuse_writable(path, meta.mode())?;
+    if meta.len() > LARGEST_FILE_BYTES {
+        return Err(wrong(format!(
+            "it is larger than {} MiB",
+            LARGEST_FILE_BYTES >> 20
+        )));
+    }
+    let bytes = std::fs::read(path).map_err(|error| wrong(plain(&error)))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let sound = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = String::from_utf8_lossy(sound).matches('\n').count() + 1;
+        wrong(format!("it is not UTF-8, at line {line}"))
+    })
+}
+
+/// What everybody can write, anybody can make run commands as us.
+fn refuse_writable(path: &Path, mode: u32) -> Result<(), Error> {
+    let fix = format!("chmod go-w '{}'", path.display());
+    if mode & 0o002 != 0 {
+        return Err(Error::config(format!("everybody can write `{}`", path.display())).hint(fix));
+    }
+    if mode & 0o020 != 0 && rustix::process::geteuid().is_root() {
+        tracing::warn!(
+            "a group can write `{}`, and jobrun runs as root ({fix})",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// An I/O error without "(os error 2)".
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    let end = text.rfind(" (os error").unwrap_or(text.len());
+    text[..end].to_lowercase()
+}
+
+/// Where the store is: `$JOBRUN_STORE`, `store.url`, or the default; none if a fault was added.
+fn store_url(
+    path: &Path,
+    folder: &Path,
+    raw: &raw::RawStore,
+    given: Option<&str>,
+    faults: &mut Faults,
+) -> Result<Option<store::Url>, Error> {
+    if let Some(given) = given {
+        let url = store::Url::parse(given)
+            .map_err(|why| Error::config(format!("$JOBRUN_STORE: {why}")))?;
+        let here = std::env::current_dir().unwrap_or_else(|_| folder.to_owned());
+        return Ok(Some(beside(url, &here)));
+    }
+    let Some(url) = &raw.url else {
+        let default = if path == Path::new(SYSTEM_FILE) {
+            Path::new(SYSTEM_STORE)
+        } else {
+            Path::new("jobrun.db")
+        };
+        return Ok(Some(store::Url::Sqlite(folder.join(default))));
+    };
+    match store::Url::parse(url.get_ref()) {
+        Ok(parsed) => Ok(Some(beside(parsed, folder))),
+        Err(message) => {
+            faults.add(Fault {
+                level: Level::Error,
+                span: url.span(),
+                job: None,
+                message,
+                hint: None,
+            });
+            Ok(None)
+        }
+    }
+}
+
+/// A relative path is relative to `folder`.
+fn beside(url: store::Url, folder: &Path) -> store::Url {
+    match url {
+        store::Url::Sqlite(path) => store::Url::Sqlite(folder.join(path)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

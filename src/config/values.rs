@@ -1,0 +1,174 @@
+//! Values written as text: durations, sizes, date-times.
+
+use std::time::Duration;
+
+use chrono::{DateTime, NaiveDate, NaiveDateTime, TimeDelta};
+
+use crate::domain::schedule::{Instant, LocalTime, Zone};
+
+/// Reads a duration as humantime writes it: `90s`, `1h 30m`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|error| {
+        let is_number = text.trim().parse::<f64>().is_ok();
+        if is_number {
+            format!(
+                "`{text}` has no unit: write `{text}s` or `{text}m`",
+                text = text.trim()
+            )
+        } else {
+            format!("`{text}` is not a duration such as `90s` or `1h 30m`: {error}")
+        }
+    })
+}
+
+/// Reads a duration that calendar arithmetic can hold: below ten thousand years.
+pub fn time_delta(text: &str) -> Result<TimeDelta, String> {
+    /// The years chrono counts in.
+    const LONGEST: Duration = Duration::from_secs(10_000 * 366 * 86_400);
+    let duration = duration(text)?;
+    if duration > LONGEST {
+        return Err(format!("`{text}` is longer than ten thousand years"));
+    }
+    TimeDelta::from_std(duration).map_err(|error| error.to_string())
+}
+
+/// Reads a size in bytes: `64KiB`, `1MiB`, `500B`, `0`.
+pub fn size(text: &str) -> Result<usize, String> {
+    /// Largest size taken: kept output is held in memory.
+    const LARGEST: usize = 64 << 20;
+    let wrong = || format!("`{text}` is not a size such as `64KiB` or `1MiB`");
+    let digits = text
+        .trim()
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.trim().len());
+    let (number, unit) = text.trim().split_at(digits);
+    let number: usize = number.parse().map_err(|_| wrong())?;
+    let factor = match unit.trim() {
+        "" if number == 0 => 1,
+        "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "kB" => 1000,
+        "MB" => 1_000_000,
+        _ => return Err(wrong()),
+    };
+    match number.checked_mul(factor) {
+        Some(bytes) if bytes <= LARGEST => Ok(bytes),
+        Some(_) | None => Err(format!("`{text}` is more than {} MiB", LARGEST >> 20)),
+    }
+}
+
+/// How a date-time without offset that the zone does not have just once is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// The first instant that is meant.
+    Earliest,
+    /// The last instant that is meant; a bare date is the end of its day.
+    Latest,
+}
+
+/// Reads `2026-11-01`, `2026-11-01T00:30`, with seconds, or with an offset, in `zone`.
+pub fn date_time(text: &str, zone: &Zone, bound: Bound) -> Result<Instant, String> {
+    let text = text.trim();
+    if let Ok(with_offset) = DateTime::parse_from_rfc3339(text) {
+        return Ok(with_offset.to_utc());
+    }
+    // RFC 3339 but for the seconds.
+    let offset = text.strip_suffix('Z').map(|local| format!("{local}+00:00"));
+    let offset = offset.as_deref().unwrap_or(text);
+    if let Ok(with_offset) = DateTime::parse_from_str(offset, "%Y-%m-%dT%H:%M%:z") {
+        return Ok(with_offset.to_utc());
+    }
+    if let Ok(date) = NaiveDate::parse_from_str(text, "%Y-%m-%d") {
+        return Ok(whole_day(date, zone, bound));
+    }
+    let formats = [
+        "%Y-%m-%dT%H:%M:%S%.f",
+        "%Y-%m-%dT%H:%M",
+        "%Y-%m-%d %H:%M:%S%.f",
+        "%Y-%m-%d %H:%M",
+    ];
+    let local = formats
+        .iter()
+        .find_map(|format| NaiveDateTime::parse_from_str(text, format).ok());
+    let Some(local) = local else {
+        return Err(format!(
+            "`{text}` is not a date-time such as `2026-11-01T00:30`"
+        ));
+    };
+    Ok(match (zone.resolve(local), bound) {
+        (LocalTime::One(at) | LocalTime::Gap { at }, _) => at,
+        (LocalTime::Fold { first, .. }, Bound::Earliest) => first,
+        (LocalTime::Fold { second, .. }, Bound::Latest) => second,
+    })
+}
+
+/// The first or the last instant of a local date, in whole seconds.
+fn whole_day(date: NaiveDate, zone: &Zone, bound: Bound) -> Instant {
+    use crate::domain::calendar::start_of_day;
+    match bound {
+        Bound::Earliest => start_of_day(zone, date),
+        Bound::Latest => {
+            let next = date.succ_opt().unwrap_or(date);
+            start_of_day(zone, next) - TimeDelta::seconds(1)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::schedule::testing::zone;
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(5400)));
+        assert!(duration("5").expect_err("no unit").contains("`5s`"));
+        assert!(duration("5 minuts").is_err());
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(size("64KiB"), Ok(65536));
+        assert_eq!(size("0"), Ok(0));
+        assert_eq!(size("2 MB"), Ok(2_000_000));
+        for wrong in ["64", "64kib", "-1B", "x", "99999999999999999999B", "65MiB"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn date_times_are_read_in_the_zone() {
+        let berlin = zone("Europe/Berlin");
+        let read = |text, bound| date_time(text, &berlin, bound).expect(text).to_rfc3339();
+        assert_eq!(
+            read("2026-11-01T00:30", Bound::Earliest),
+            "2026-10-31T23:30:00+00:00"
+        );
+        assert_eq!(
+            read("2026-11-01T00:30+00:00", Bound::Earliest),
+            "2026-11-01T00:30:00+00:00"
+        );
+        assert_eq!(
+            read("2026-11-01T00:30Z", Bound::Earliest),
+            "2026-11-01T00:30:00+00:00"
+        );
+        assert_eq!(
+            read("2026-11-01", Bound::Earliest),
+            "2026-10-31T23:00:00+00:00"
+        );
+        assert_eq!(
+            read("2026-11-01", Bound::Latest),
+            "2026-11-01T22:59:59+00:00"
+        );
+        assert_eq!(
+            read("2026-10-25 02:30", Bound::Earliest),
+            "2026-10-25T00:30:00+00:00"
+        );
+        assert_eq!(
+            read("2026-10-25 02:30", Bound::Latest),
+            "2026-10-25T01:30:00+00:00"
+        );
+        assert!(date_time("yesterday-ish", &berlin, Bound::Earliest).is_err());
+    }
+}

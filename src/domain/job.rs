@@ -1,0 +1,113 @@
+//! A job as its user means it: every value checked, every default filled in.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use chrono::TimeDelta;
+
+use super::calendar::Exclusions;
+use super::schedule::Timetable;
+
+/// A named table `[jobs.NAME]` of jobs.toml(5).
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Letters, digits, `_`, `-` and `.`; it names the lock file and starts every idempotency key.
+    pub name: String,
+    /// What a run does.
+    pub work: Work,
+    /// When its slots fall; none: it runs by hand only.
+    pub timetable: Option<Timetable>,
+    /// What becomes of missed slots.
+    pub catch_up: CatchUp,
+    /// How long a busy lock is waited for.
+    pub lock_wait: Duration,
+    /// Limits of one task.
+    pub limits: Limits,
+    /// What follows a run that did not succeed.
+    pub retry: Retry,
+    /// Added to the inherited environment; values still hold their `$VAR`.
+    pub env: Vec<(String, String)>,
+    /// Where the work runs; none: where jobrun was started.
+    pub cwd: Option<PathBuf>,
+    /// Bytes of each output stream kept in the run's row.
+    pub output_keep_bytes: usize,
+}
+
+/// What a run does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// An argument vector, executed without a shell; never empty.
+    Command(Vec<String>),
+    /// A text for `/bin/sh -c`.
+    Shell(String),
+}
+
+/// What becomes of slots that were missed.
+#[derive(Clone, Debug)]
+pub struct CatchUp {
+    /// Every one, the newest, or none.
+    pub policy: Policy,
+    /// Slots older than this are expired.
+    pub window: Option<TimeDelta>,
+    /// At most this many slots in one start, with [`Policy::Each`].
+    pub limit: u32,
+    /// How late still counts as on time; also the look-back when anchoring.
+    pub start_grace: TimeDelta,
+    /// A start this little before a slot waits for it.
+    pub early_wait: TimeDelta,
+    /// Days without slots.
+    pub exclusions: Exclusions,
+}
+
+/// Which of the missed slots run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Every missed slot, oldest first.
+    Each,
+    /// The newest only, told that it stands for the whole range.
+    Once,
+    /// None but one still inside `start_grace`.
+    Skip,
+}
+
+/// Limits of one task.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// From start to SIGTERM; none: `timeout = "none"` was written out.
+    pub timeout: Option<Duration>,
+    /// From SIGTERM to SIGKILL.
+    pub kill_after: Duration,
+}
+
+/// What follows a run that did not succeed.
+#[derive(Clone, Debug)]
+pub struct Retry {
+    /// Delays before attempt 2, 3, …: bound and back-off in one.
+    pub delays: Vec<Duration>,
+    /// A retry due within this is waited for inside the same start.
+    pub wait: Duration,
+    /// Exit codes that count as success.
+    pub success_codes: Vec<u8>,
+    /// What a run without a verdict leads to.
+    pub on_interrupted: OnInterrupted,
+    /// A task interrupted this often has failed.
+    pub interrupted_limit: u32,
+}
+
+impl Retry {
+    /// How often a task may be tried in all.
+    pub fn attempts_allowed(&self) -> u32 {
+        u32::try_from(self.delays.len())
+            .unwrap_or(u32::MAX)
+            .saturating_add(1)
+    }
+}
+
+/// What a run without a verdict (interrupted, lost) leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnInterrupted {
+    /// The task is due again.
+    Retry,
+    /// The task has failed: for work that must not repeat.
+    Fail,
+}

@@ -1,0 +1,278 @@
+//! How a task lives: what the end of a run makes of it.
+
+use super::job::{Job, OnInterrupted};
+use super::schedule::Instant;
+use super::state::Task;
+
+/// What made a task, or a run of it, start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trigger {
+    /// Its slot, on time.
+    Schedule,
+    /// Its slot, later than `start_grace`.
+    CatchUp,
+    /// `jobrun backfill`.
+    Backfill,
+    /// `jobrun run --now` or `--slot`.
+    Manual,
+    /// An earlier run of the same task that did not succeed.
+    Retry,
+    /// `jobrun enqueue`, or an application's own insert.
+    Enqueue,
+}
+
+/// Where a task stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// To be done, from its due time.
+    Pending,
+    /// Somebody is at it.
+    Running,
+    /// Done.
+    Succeeded,
+    /// Given up; for people.
+    Failed,
+    /// Left out, with a reason.
+    Skipped,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Not ended yet.
+    Running,
+    /// The work was done.
+    Succeeded,
+    /// The work said no, or could not be started.
+    Failed,
+    /// The work took longer than `timeout`.
+    TimedOut,
+    /// jobrun was told to stop, or lost its guard.
+    Interrupted,
+    /// jobrun died in the middle.
+    Lost,
+    /// The lock or lease went away.
+    LockLost,
+    /// The work said "not yet".
+    Snoozed,
+}
+
+/// Gives each value of a closed set its word, for people and for JSON.
+macro_rules! words {
+    ($kind:ty { $($variant:ident = $word:literal),+ $(,)? }) => {
+        impl $kind {
+            /// The word stored and shown for it.
+            pub fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word),+ }
+            }
+        }
+
+        impl std::fmt::Display for $kind {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.word())
+            }
+        }
+
+        impl serde::Serialize for $kind {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.word())
+            }
+        }
+    };
+}
+
+/// As `words`, for words that are stored and read back.
+macro_rules! stored_words {
+    ($kind:ty { $($variant:ident = $word:literal),+ $(,)? }) => {
+        $crate::domain::lifecycle::words!($kind { $($variant = $word),+ });
+
+        impl $kind {
+            /// The value a stored word stands for.
+            pub fn from_word(word: &str) -> Option<Self> {
+                match word { $($word => Some(Self::$variant),)+ _ => None }
+            }
+        }
+    };
+}
+pub(super) use {stored_words, words};
+
+stored_words!(Trigger {
+    Schedule = "schedule",
+    CatchUp = "catch_up",
+    Backfill = "backfill",
+    Manual = "manual",
+    Retry = "retry",
+    Enqueue = "enqueue",
+});
+stored_words!(Status {
+    Pending = "pending",
+    Running = "running",
+    Succeeded = "succeeded",
+    Failed = "failed",
+    Skipped = "skipped",
+});
+stored_words!(Outcome {
+    Running = "running",
+    Succeeded = "succeeded",
+    Failed = "failed",
+    TimedOut = "timed_out",
+    Interrupted = "interrupted",
+    Lost = "lost",
+    LockLost = "lock_lost",
+    Snoozed = "snoozed",
+});
+
+/// What the end of a run makes of its task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Update {
+    /// Where it stands now.
+    pub status: Status,
+    /// Why it failed for good.
+    pub reason: Option<String>,
+    /// Not to be started before.
+    pub due_at: Instant,
+    /// The retry budget used.
+    pub attempts: u32,
+    /// Runs without a verdict.
+    pub interruptions: u32,
+}
+
+/// What becomes of `task` after a run with `outcome` ended at `now`; `reason` is the run's.
+///
+/// A failed or timed-out run uses up one attempt of `retry`; a run without a verdict does not, and is bounded by
+/// `interrupted_limit` instead. A manual task is not repeated by triggers: what would be left to the next start
+/// has failed.
+pub fn after(
+    job: &Job,
+    task: &Task,
+    outcome: Outcome,
+    reason: Option<&str>,
+    now: Instant,
+) -> Update {
+    let mut update = Update {
+        status: Status::Pending,
+        reason: None,
+        due_at: task.due_at,
+        attempts: task.attempts,
+        interruptions: task.interruptions,
+    };
+    match outcome {
+        Outcome::Running | Outcome::Snoozed => {}
+        Outcome::Succeeded => update.status = Status::Succeeded,
+        Outcome::Failed | Outcome::TimedOut => {
+            let delay = job.retry.delays.get(task.attempts as usize);
+            update.attempts += 1;
+            match delay {
+                Some(delay) if task.trigger != Trigger::Manual || *delay <= job.retry.wait => {
+                    update.due_at = now + *delay;
+                }
+                Some(_) | None => fail(&mut update, reason.unwrap_or(outcome.word())),
+            }
+        }
+        Outcome::Interrupted | Outcome::Lost | Outcome::LockLost => {
+            update.interruptions += 1;
+            if job.retry.on_interrupted == OnInterrupted::Fail || task.trigger == Trigger::Manual {
+                fail(&mut update, outcome.word());
+            } else if update.interruptions >= job.retry.interrupted_limit {
+                fail(&mut update, "interrupted_limit");
+            }
+        }
+    }
+    update
+}
+
+fn fail(update: &mut Update, reason: &str) {
+    update.status = Status::Failed;
+    update.reason = Some(reason.to_owned());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::due::testing::{job, task};
+    use std::time::Duration;
+
+    fn now() -> Instant {
+        "2026-05-05T10:00:00Z".parse().expect("an instant")
+    }
+
+    #[test]
+    fn each_failure_takes_the_next_delay_and_the_last_one_fails() {
+        let mut job = job("* * * * *", "UTC");
+        job.retry.delays = vec![Duration::from_secs(60), Duration::from_secs(300)];
+        let mut task = task(1, now());
+        for seconds in [60, 300] {
+            let update = after(&job, &task, Outcome::Failed, Some("exit_code"), now());
+            assert_eq!(update.status, Status::Pending);
+            assert_eq!((update.due_at - now()).num_seconds(), seconds);
+            task.attempts = update.attempts;
+        }
+        let update = after(&job, &task, Outcome::TimedOut, None, now());
+        assert_eq!((update.status, update.attempts), (Status::Failed, 3));
+        assert_eq!(update.reason.as_deref(), Some("timed_out"));
+    }
+
+    #[test]
+    fn an_interruption_uses_no_attempt_and_is_bounded() {
+        let job = job("* * * * *", "UTC");
+        let mut task = task(1, now());
+        for _ in 1..job.retry.interrupted_limit {
+            let update = after(&job, &task, Outcome::Lost, None, now());
+            assert_eq!((update.status, update.attempts), (Status::Pending, 0));
+            assert_eq!(update.due_at, task.due_at);
+            task.interruptions = update.interruptions;
+        }
+        let update = after(&job, &task, Outcome::Interrupted, None, now());
+        assert_eq!(update.status, Status::Failed);
+        assert_eq!(update.reason.as_deref(), Some("interrupted_limit"));
+    }
+
+    #[test]
+    fn work_that_must_not_repeat_fails_when_interrupted() {
+        let mut job = job("* * * * *", "UTC");
+        job.retry.on_interrupted = OnInterrupted::Fail;
+        let update = after(&job, &task(1, now()), Outcome::Lost, None, now());
+        assert_eq!(
+            (update.status, update.reason.as_deref()),
+            (Status::Failed, Some("lost"))
+        );
+    }
+
+    #[test]
+    fn a_manual_run_is_not_left_to_a_trigger() {
+        let mut job = job("* * * * *", "UTC");
+        job.retry.delays = vec![Duration::from_secs(1), Duration::from_secs(3600)];
+        let mut task = task(1, now());
+        task.trigger = Trigger::Manual;
+        assert_eq!(
+            after(&job, &task, Outcome::Failed, None, now()).status,
+            Status::Pending
+        );
+        task.attempts = 1;
+        assert_eq!(
+            after(&job, &task, Outcome::Failed, None, now()).status,
+            Status::Failed
+        );
+        assert_eq!(
+            after(&job, &task, Outcome::Lost, None, now()).status,
+            Status::Failed
+        );
+    }
+
+    #[test]
+    fn every_word_comes_back() {
+        for outcome in [
+            "running",
+            "succeeded",
+            "failed",
+            "timed_out",
+            "interrupted",
+            "lost",
+            "lock_lost",
+            "snoozed",
+        ] {
+            assert_eq!(Outcome::from_word(outcome).expect("a word").word(), outcome);
+        }
+        assert_eq!(Status::from_word("nonsense"), None);
+    }
+}

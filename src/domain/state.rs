@@ -1,0 +1,172 @@
+//! What is remembered about one job, as far as a decision needs it.
+
+use chrono::{NaiveDateTime, TimeDelta};
+use serde::{Deserialize, Serialize};
+
+use super::due::Reason;
+use super::job::Job;
+use super::lifecycle::Trigger;
+use super::schedule::{Cron, Instant, Timetable, Zone};
+
+/// Everything a decision about one job depends on, besides the job itself and the clock.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    /// Every slot up to here is a task or a recorded skip; none: the job was never seen.
+    pub cursor: Option<Instant>,
+    /// End of the last interval planned; none: the next one starts at the slot before.
+    pub interval_end: Option<Instant>,
+    /// Versions of the schedule, oldest first; the last one is in force.
+    pub versions: Vec<Version>,
+    /// Pauses that have ended, as `[from, until)`.
+    pub pauses: Vec<(Instant, Instant)>,
+    /// Slots and nominal times that have a task already, as far back as [`State::lookback`] says.
+    pub settled: Vec<Settled>,
+    /// Pending slot tasks that a newer slot may take in, oldest first ([`super::job::Policy`] other than `each`).
+    pub foldable: Vec<Task>,
+    /// Tasks somebody was at. Who holds the job's lock knows that those starts are gone.
+    pub left: Vec<Left>,
+    /// The pending task that is due first.
+    pub head: Option<Task>,
+}
+
+/// A task that a start was at: running, or manual and waiting for its retry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// The task.
+    pub task: Task,
+    /// Its run, if one was under way.
+    pub run: Option<RunId>,
+}
+
+/// Identifies a run: a UUIDv7.
+pub type RunId = String;
+
+/// One version of a job's schedule and when it came into force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// [`Timetable::fingerprint`] of the schedule.
+    pub fingerprint: String,
+    /// What it takes to compute its slots again.
+    pub spec: Spec,
+    /// In force from here, until the next version is.
+    pub from: Instant,
+    /// The host whose file said so.
+    pub host: String,
+}
+
+/// A schedule in a form that can be stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spec {
+    /// Canonical cron expressions.
+    pub schedule: Vec<String>,
+    /// IANA name.
+    pub timezone: String,
+    /// First instant slots may fall on.
+    pub start_at: Option<Instant>,
+    /// Last instant slots may fall on.
+    pub end_at: Option<Instant>,
+}
+
+impl Spec {
+    /// What is stored about a timetable.
+    pub fn of(timetable: &Timetable) -> Self {
+        Self {
+            schedule: timetable.crons().map(Cron::canonical).collect(),
+            timezone: timetable.zone().name().to_owned(),
+            start_at: timetable.start_at(),
+            end_at: timetable.end_at(),
+        }
+    }
+
+    /// The timetable again; none if its zone or an expression is not known to this binary.
+    pub fn timetable(&self, zones: &dyn Fn(&str) -> Option<Zone>) -> Option<Timetable> {
+        let crons = self.schedule.iter().map(|text| Cron::parse(text).ok());
+        let crons = crons.collect::<Option<Vec<Cron>>>()?;
+        let zone = zones(&self.timezone)?;
+        Some(Timetable::new(crons, zone, self.start_at, self.end_at))
+    }
+}
+
+/// A slot that has a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// The slot.
+    pub slot: Instant,
+    /// Its wall-clock time, for slots of fixed-time expressions.
+    pub nominal: Option<NaiveDateTime>,
+}
+
+/// A task as far as decisions need it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// The store's number for it.
+    pub id: i64,
+    /// The slot it belongs to; none for manual and ad-hoc tasks.
+    pub slot: Option<Instant>,
+    /// Wall-clock time asked for.
+    pub nominal: Option<NaiveDateTime>,
+    /// `''` for the slot's own task.
+    pub key: String,
+    /// Not to be started before.
+    pub due_at: Instant,
+    /// Failed and timed-out attempts: the retry budget used.
+    pub attempts: u32,
+    /// Runs that ended without a verdict.
+    pub interruptions: u32,
+    /// Runs started, of whatever end.
+    pub runs: u32,
+    /// What made the task.
+    pub trigger: Trigger,
+    /// Start of the interval the task covers.
+    pub interval_start: Option<Instant>,
+    /// Number of earlier slots it stands for.
+    pub coalesced: u64,
+}
+
+/// How far back a decision looks at slots that have a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lookback {
+    /// Slots later than this.
+    pub slot: Instant,
+    /// Nominal times later than this.
+    pub nominal: NaiveDateTime,
+}
+
+/// A slot of a fixed-time expression is at most this much later than its nominal time (a longer gap is a
+/// change of calendar), so that nominal times of due slots are not older than this.
+const LONGEST_GAP: TimeDelta = TimeDelta::hours(3);
+
+impl State {
+    /// How far back `settled` must reach for a decision about `job` at `now`.
+    pub fn lookback(
+        job: &Job,
+        timetable: &Timetable,
+        cursor: Option<Instant>,
+        now: Instant,
+    ) -> Lookback {
+        let anchor = now - job.catch_up.start_grace - TimeDelta::milliseconds(1);
+        let slot = cursor.map_or(anchor, |cursor| cursor.min(anchor));
+        Lookback {
+            slot,
+            nominal: timetable.zone().local(slot).naive_local() - LONGEST_GAP,
+        }
+    }
+
+    /// The version in force.
+    pub fn in_force(&self) -> Option<&Version> {
+        self.versions.last()
+    }
+}
+
+/// A recorded stretch of slots that did not become tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SkipRange {
+    /// First slot left out.
+    pub from: Instant,
+    /// Last slot left out.
+    pub to: Instant,
+    /// How many between them, both included.
+    pub count: u64,
+    /// Why.
+    pub reason: Reason,
+}

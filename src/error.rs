@@ -1,0 +1,183 @@
+//! How a command ends: the user's mistakes, ours, and the exit status of each.
+
+use std::fmt;
+
+use crate::config::faults::Faults;
+use crate::exec::LockError;
+use crate::store::StoreError;
+
+/// Why a command could not do what it was asked.
+#[derive(Debug)]
+pub enum Error {
+    /// The command line asks for something that cannot be.
+    Usage(Said),
+    /// The configuration cannot be used, or does not know the job.
+    Config(Said),
+    /// The configuration has faults.
+    Faults(Box<Faults>),
+    /// The store cannot be used.
+    Store(StoreError),
+    /// The lock file cannot be used.
+    Lock(LockError),
+    /// Anything else that kept the work from starting.
+    Other(anyhow::Error),
+}
+
+/// A message and the way out.
+#[derive(Debug)]
+pub struct Said {
+    message: String,
+    hint: Option<String>,
+}
+
+/// How a command that could do its work ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Everything asked for was done.
+    Done,
+    /// A trigger found the lock busy: nothing is lost, the code is the user's choice.
+    Busy {
+        /// `--busy-exit-code`.
+        code: u8,
+    },
+    /// The lock is busy, and what was asked for by hand stays undone.
+    BusyByHand,
+    /// The first task that failed did so in this way.
+    Failed(Failure),
+    /// jobrun was told to stop.
+    Stopped {
+        /// By this signal.
+        signal: i32,
+    },
+    /// The work succeeded but its result could not be recorded.
+    NotRecorded,
+}
+
+/// How a task failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The command ended with this code.
+    Code(u8),
+    /// The command died of this signal.
+    Signal(i32),
+    /// It took longer than `timeout`.
+    TimedOut,
+    /// The command was not found.
+    NotFound,
+    /// The command could not be executed.
+    NotExecutable,
+    /// The command could not be started for another reason.
+    NotStarted,
+}
+
+/// The exit status of `jobrun`, for every end a command can have.
+pub fn exit_code(ended: &Result<Ending, Error>) -> u8 {
+    match ended {
+        Ok(Ending::Done) => 0,
+        Ok(Ending::Busy { code }) => *code,
+        Ok(Ending::BusyByHand) => 75,
+        Ok(Ending::NotRecorded) => 74,
+        Ok(Ending::Stopped { signal } | Ending::Failed(Failure::Signal(signal))) => {
+            128u8.saturating_add(u8::try_from(*signal).unwrap_or(127))
+        }
+        // A code that counts as failure though it is 0 (`success_codes` without it) must not look like success.
+        Ok(Ending::Failed(Failure::Code(0))) => 1,
+        Ok(Ending::Failed(Failure::Code(code))) => *code,
+        Ok(Ending::Failed(Failure::TimedOut)) => 124,
+        Ok(Ending::Failed(Failure::NotExecutable)) => 126,
+        Ok(Ending::Failed(Failure::NotFound)) => 127,
+        Ok(Ending::Failed(Failure::NotStarted)) => 125,
+        Err(Error::Usage(_)) => 64,
+        Err(Error::Config(_) | Error::Faults(_)) => 78,
+        Err(Error::Store(_) | Error::Lock(_) | Error::Other(_)) => 125,
+    }
+}
+
+impl Error {
+    /// A mistake on the command line.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::Usage(Said {
+            message: message.into(),
+            hint: None,
+        })
+    }
+
+    /// A configuration that cannot be used.
+    pub fn config(message: impl Into<String>) -> Self {
+        Self::Config(Said {
+            message: message.into(),
+            hint: None,
+        })
+    }
+
+    /// With the way out.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        match &mut self {
+            Self::Usage(said) | Self::Config(said) => said.hint = Some(hint.into()),
+            Self::Faults(_) | Self::Store(_) | Self::Lock(_) | Self::Other(_) => {}
+        }
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (message, hint) = match self {
+            Self::Usage(said) | Self::Config(said) => (said.message.clone(), said.hint.clone()),
+            // Each fault has its own level, place and hint.
+            Self::Faults(faults) => return write!(f, "{faults}"),
+            Self::Store(error) => (error.to_string(), error.hint.clone()),
+            Self::Lock(error) => (error.to_string(), None),
+            Self::Other(error) => (format!("{error:#}"), None),
+        };
+        write!(f, "error: {message}")?;
+        match hint {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<LockError> for Error {
+    fn from(error: LockError) -> Self {
+        Self::Lock(error)
+    }
+}
+
+impl From<anyhow::Error> for Error {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_never_looks_like_success() {
+        for code in 0..=255 {
+            assert_ne!(exit_code(&Ok(Ending::Failed(Failure::Code(code)))), 0);
+        }
+        assert_eq!(exit_code(&Ok(Ending::Failed(Failure::Signal(9)))), 137);
+        assert_eq!(exit_code(&Ok(Ending::Stopped { signal: 15 })), 143);
+    }
+
+    #[test]
+    fn the_users_mistakes_have_their_own_codes() {
+        assert_eq!(exit_code(&Err(Error::usage("x"))), 64);
+        assert_eq!(exit_code(&Err(Error::config("x").hint("y"))), 78);
+        assert_eq!(
+            Error::config("x").hint("y").to_string(),
+            "error: x\nhint: y"
+        );
+        assert_eq!(exit_code(&Err(StoreError::new("s", "gone").into())), 125);
+    }
+}

@@ -1,0 +1,22 @@
+//! What is to be run, and within which limits.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// One command, ready to be run: nothing in it is substituted, searched for or added later.
+#[derive(Debug, Clone)]
+pub struct Command {
+    /// Program and arguments; never empty. A program without a slash is searched in `PATH` of `env`.
+    pub argv: Vec<OsString>,
+    /// The complete environment of the command; jobrun's own is not passed on.
+    pub env: Vec<(OsString, OsString)>,
+    /// Directory to start in; `None` is jobrun's own.
+    pub cwd: Option<PathBuf>,
+    /// The tree gets TERM this long after the start; `None` is no limit.
+    pub timeout: Option<Duration>,
+    /// From TERM (or the signal jobrun was stopped with) to KILL.
+    pub kill_after: Duration,
+    /// Bytes of output kept of each stream: the first quarter and the last three quarters.
+    pub output_keep: usize,
+}

@@ -1,0 +1,254 @@
+//! The guard process: parent and subreaper of the command, which holds the lock as long as one of the tree lives.
+//!
+//! Forked from jobrun without an exec, so only async-signal-safe work is done here. It obeys jobrun's orders; when
+//! jobrun is gone, which end-of-file on the control socket tells, it ends the tree by itself.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, read};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, chdir, getpid, set_child_subreaper, setsid,
+    waitid, waitpid,
+};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+
+use super::child::{Child, become_command};
+use super::ended::Exit;
+use super::sys;
+use super::tree::Tree;
+use super::wire::{Order, Received, Report, Stage};
+
+/// Another name than jobrun's, so that `killall -9 jobrun` leaves it to do its work.
+const NAME: &std::ffi::CStr = c"job-guard";
+/// Descriptors of locks one guard can share.
+pub(super) const LOCKS_MAX: usize = 4;
+/// Longest time from TERM to KILL once jobrun is gone.
+pub(super) const ORPHAN_GRACE: Duration = Duration::from_secs(5);
+/// Between two rounds of KILL.
+pub(super) const KILL_INTERVAL: Duration = Duration::from_millis(20);
+/// Rounds after which a tree is taken for unkillable and looked at once a second only.
+const KILL_ROUNDS: u32 = 500;
+const SLOW_KILL_INTERVAL: Duration = Duration::from_secs(1);
+/// Size of what a signalfd delivers for one signal.
+const SIGNAL_RECORD_BYTES: usize = 128;
+
+/// What the guard takes over from jobrun.
+pub(super) struct Plan {
+    pub(super) child: Child,
+    /// jobrun's end of the control socket, closed first: else the guard would keep it open itself.
+    pub(super) supervisor_end: RawFd,
+    /// Descriptors of the locks, shared with jobrun; -1 where there is none.
+    pub(super) locks: [RawFd; LOCKS_MAX],
+    pub(super) grace: Duration,
+    pub(super) tree: Tree,
+}
+
+/// The body of the guard process. Exits with 0 when no process of the tree lives.
+pub(super) extern "C" fn guard(plan: &mut Plan) -> ! {
+    match Guard::start(plan) {
+        Ok(mut guard) => guard.watch(),
+        Err((stage, errno)) => {
+            let errno = errno.raw_os_error();
+            Report::NotStarted { stage, errno }.send(plan.child.control.as_fd());
+            sys::exit_now(0)
+        }
+    }
+}
+
+struct Guard<'a> {
+    plan: &'a mut Plan,
+    child_signals: OwnedFd,
+    /// The command's process; `None` once reaped.
+    main: Option<Pid>,
+    has_main_ended: bool,
+    is_orphaned: bool,
+    ending: Ending,
+}
+
+/// What the guard does to the tree by itself.
+#[derive(Clone, Copy)]
+enum Ending {
+    Not,
+    KillAt(Instant),
+    Killing { rounds: u32, next: Instant },
+}
+
+impl<'a> Guard<'a> {
+    /// All signals are blocked since before the fork and stay so: jobrun decides what a Ctrl-C means.
+    fn start(plan: &'a mut Plan) -> Result<Self, (Stage, Errno)> {
+        let guarding = |errno| (Stage::Guard, errno);
+        sys::close(plan.supervisor_end);
+        sys::set_name(NAME);
+        setsid().map_err(guarding)?;
+        set_child_subreaper(Some(getpid())).map_err(guarding)?;
+        let child_signals = sys::child_signals().map_err(guarding)?;
+        plan.child.guard = Some(getpid());
+        let main = sys::fork_into(become_command, &mut plan.child)
+            .map_err(|errno| (Stage::Fork, errno))?;
+        let pid = main.as_raw_nonzero().get();
+        Report::Started { pid }.send(plan.child.control.as_fd());
+        let guard = Self {
+            plan,
+            child_signals,
+            main: Some(main),
+            has_main_ended: false,
+            is_orphaned: false,
+            ending: Ending::Not,
+        };
+        guard.let_go();
+        Ok(guard)
+    }
+
+    /// Gives up all that jobrun had open but the locks, so that a reader of its streams sees their end when it ends.
+    fn let_go(&self) {
+        let null = &self.plan.child.stdin;
+        let _ = dup2_stdin(null);
+        let _ = dup2_stdout(null);
+        let _ = dup2_stderr(null);
+        let _ = chdir(c"/");
+        let mut keep = [-1; LOCKS_MAX + 2];
+        keep[..LOCKS_MAX].copy_from_slice(&self.plan.locks);
+        keep[LOCKS_MAX] = self.plan.child.control.as_raw_fd();
+        keep[LOCKS_MAX + 1] = self.child_signals.as_raw_fd();
+        sys::close_all_but(&keep);
+    }
+
+    fn watch(&mut self) -> ! {
+        loop {
+            self.see_who_ended();
+            self.take_orders();
+            self.end_tree_when_due();
+            self.wait();
+        }
+    }
+
+    fn see_who_ended(&mut self) {
+        // Ends: each turn reaps one, or meets the command, which is left for the end so that its number (and that of
+        // its group) goes to nobody else. Others behind it are reaped with it.
+        while let Ok(Some(ended)) = sys::ended_child() {
+            if Some(ended) == self.main {
+                self.report_main();
+                break;
+            }
+            reap(ended);
+        }
+        if self.has_main_ended && !sys::has_live_child() {
+            self.leave_if_childless();
+        }
+    }
+
+    fn report_main(&mut self) {
+        let Some(main) = self.main.filter(|_| !self.has_main_ended) else {
+            return;
+        };
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if let Ok(Some(status)) = waitid(WaitId::Pid(main), options) {
+            self.has_main_ended = true;
+            let exit = match status.terminating_signal() {
+                Some(signal) => Exit::Signal(signal),
+                None => Exit::Code(status.exit_status().unwrap_or(0)),
+            };
+            Report::Exited(exit).send(self.plan.child.control.as_fd());
+        }
+    }
+
+    /// Called when nothing of the tree seems to live: reaps all, and exits if that was all.
+    fn leave_if_childless(&mut self) {
+        self.main = None;
+        loop {
+            match sys::ended_child() {
+                Ok(Some(ended)) => reap(ended),
+                Ok(None) => break,
+                Err(_) => sys::exit_now(0),
+            }
+        }
+    }
+
+    fn take_orders(&mut self) {
+        while !self.is_orphaned {
+            match Order::receive(self.plan.child.control.as_fd()) {
+                Received::Message(Order::Signal(signal)) => self.signal_tree(signal),
+                Received::Message(Order::Kill) => self.start_killing(),
+                Received::Nothing => break,
+                Received::Closed => self.become_orphan(),
+            }
+        }
+    }
+
+    fn become_orphan(&mut self) {
+        self.is_orphaned = true;
+        if let Ending::Not = self.ending {
+            self.signal_tree(Signal::TERM.as_raw());
+            let grace = self.plan.grace.min(ORPHAN_GRACE);
+            self.ending = Ending::KillAt(Instant::now() + grace);
+        }
+    }
+
+    fn start_killing(&mut self) {
+        self.ending = Ending::Killing {
+            rounds: 0,
+            next: Instant::now(),
+        };
+    }
+
+    fn end_tree_when_due(&mut self) {
+        let now = Instant::now();
+        match self.ending {
+            Ending::KillAt(at) if at <= now => self.start_killing(),
+            Ending::Not | Ending::KillAt(_) | Ending::Killing { .. } => {}
+        }
+        if let Ending::Killing { rounds, next } = self.ending
+            && next <= now
+        {
+            self.signal_tree(Signal::KILL.as_raw());
+            let interval = if rounds < KILL_ROUNDS {
+                KILL_INTERVAL
+            } else {
+                SLOW_KILL_INTERVAL
+            };
+            self.ending = Ending::Killing {
+                rounds: rounds.saturating_add(1),
+                next: now + interval,
+            };
+        }
+    }
+
+    fn signal_tree(&mut self, signal: i32) {
+        let Some(signal) = Signal::from_named_raw(signal) else {
+            return;
+        };
+        self.plan.tree.scan(getpid());
+        self.plan.tree.signal(self.main, signal);
+        if self.has_main_ended && self.plan.tree.living().next().is_none() {
+            self.leave_if_childless();
+        }
+    }
+
+    /// Until a child ends, an order comes or the next round is due.
+    fn wait(&self) {
+        let due = match self.ending {
+            Ending::Not => None,
+            Ending::KillAt(at) | Ending::Killing { next: at, .. } => {
+                Some(at.saturating_duration_since(Instant::now()))
+            }
+        };
+        let timeout = due.and_then(|due| Timespec::try_from(due).ok());
+        let signals = PollFd::new(&self.child_signals, PollFlags::IN);
+        let control = PollFd::new(&self.plan.child.control, PollFlags::IN);
+        // A closed socket would wake every time.
+        let watched = if self.is_orphaned { 1 } else { 2 };
+        let mut both = [signals, control];
+        let _ = poll(&mut both[..watched], timeout.as_ref());
+        // One pending SIGCHLD at most: it is not queued.
+        if both[0].revents().contains(PollFlags::IN) {
+            let mut record = [0; SIGNAL_RECORD_BYTES];
+            let _ = read(&self.child_signals, &mut record);
+        }
+    }
+}
+
+fn reap(pid: Pid) {
+    let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+}

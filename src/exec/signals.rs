@@ -1,0 +1,176 @@
+//! The signals that stop jobrun: taken over once at the start, then asked for by whoever waits.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, read, write};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::sys;
+
+/// Two signals within this time are one: init systems and terminals like to send a few.
+const SAME_WITHIN: Duration = Duration::from_secs(1);
+/// The signals that ask jobrun to stop.
+const STOPS: [i32; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
+/// Read at once; more wait for the next look.
+const BATCH: usize = 64;
+
+/// The process's stop signals. To be installed once, before threads are started.
+#[derive(Debug)]
+pub struct Signals {
+    arrived: OwnedFd,
+    stop: Cell<Option<Stop>>,
+    /// Signals a command gets back with their default disposition.
+    reset: Vec<i32>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Stop {
+    signal: i32,
+    since: Instant,
+    is_urgent: bool,
+}
+
+impl Signals {
+    /// Takes over TERM, INT, HUP and QUIT, but of the last three those that were ignored when jobrun was started
+    /// (nohup(1)) stay so, for the command as well. Repairs an inherited signal mask, and a SIGCHLD that is ignored
+    /// (children could not be waited for).
+    pub fn install() -> io::Result<Self> {
+        let (arrived, sender) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let sender = Arc::new(sender);
+        let reset = to_reset();
+        for signal in STOPS {
+            if !is_honoured(signal) {
+                forward(signal, sender.clone())?;
+            }
+        }
+        sys::set_default(libc::SIGCHLD);
+        sys::unblock_all_signals();
+        Ok(Self {
+            arrived,
+            stop: Cell::new(None),
+            reset,
+        })
+    }
+
+    /// The signal jobrun was first asked to stop with, if it was.
+    pub fn stop_requested(&self) -> Option<i32> {
+        self.take_arrived();
+        self.stop.get().map(|stop| stop.signal)
+    }
+
+    /// Whether a second signal came, a second or more after the first: no more patience.
+    pub fn is_urgent(&self) -> bool {
+        self.take_arrived();
+        self.stop.get().is_some_and(|stop| stop.is_urgent)
+    }
+
+    /// Sleeps, but not once jobrun is asked to stop; returns the signal then.
+    pub fn sleep(&self, duration: Duration) -> Option<i32> {
+        let end = Instant::now() + duration;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if self.stop_requested().is_some() || left.is_zero() {
+                return self.stop_requested();
+            }
+            let timeout = Timespec::try_from(left).ok();
+            let _ = poll(
+                &mut [PollFd::new(&self.arrived, PollFlags::IN)],
+                timeout.as_ref(),
+            );
+        }
+    }
+
+    /// Readable when a signal came that nobody has asked for yet.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.arrived.as_fd()
+    }
+
+    pub(super) fn reset_for_command(&self) -> &[i32] {
+        &self.reset
+    }
+
+    /// Takes nothing over; what is written to the second is taken for signals.
+    #[cfg(test)]
+    pub(super) fn pretended() -> (Self, OwnedFd) {
+        let (arrived, sender) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
+        let signals = Self {
+            arrived,
+            stop: Cell::new(None),
+            reset: to_reset(),
+        };
+        (signals, sender)
+    }
+
+    fn take_arrived(&self) {
+        let mut batch = [0; BATCH];
+        let count = match read(&self.arrived, &mut batch) {
+            Ok(count) => count,
+            Err(Errno::AGAIN | _) => return,
+        };
+        let now = Instant::now();
+        for signal in &batch[..count] {
+            self.stop
+                .set(Some(note(self.stop.get(), i32::from(*signal), now)));
+        }
+    }
+}
+
+/// Ignored when jobrun was started, by custom on purpose; asked before a handler is installed.
+fn is_honoured(signal: i32) -> bool {
+    signal != libc::SIGTERM && STOPS.contains(&signal) && sys::is_ignored(signal)
+}
+
+/// Signals whose disposition a command must not inherit: ignored ones (Rust itself ignores SIGPIPE) would stay ignored,
+/// and the handlers of stop signals would run until its exec.
+fn to_reset() -> Vec<i32> {
+    (1..sys::SIGNAL_END)
+        .filter(|signal| STOPS.contains(signal) || sys::is_ignored(*signal))
+        .filter(|signal| !is_honoured(*signal))
+        .collect()
+}
+
+fn note(stop: Option<Stop>, signal: i32, now: Instant) -> Stop {
+    match stop {
+        None => Stop {
+            signal,
+            since: now,
+            is_urgent: false,
+        },
+        Some(stop) => Stop {
+            is_urgent: stop.is_urgent || now.duration_since(stop.since) >= SAME_WITHIN,
+            ..stop
+        },
+    }
+}
+
+/// The handler writes the signal's number into the pipe. A full pipe holds enough of them already.
+fn forward(signal: i32, sender: Arc<OwnedFd>) -> io::Result<()> {
+    let number = u8::try_from(signal).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let action = move || {
+        let _ = write(&sender, &[number]);
+    };
+    // SAFETY: the action is one write to a pipe kept open by the action itself: async-signal-safe.
+    unsafe { signal_hook::low_level::register(signal, action) }?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_signals_within_a_second_are_one_and_a_later_one_is_urgent() {
+        let start = Instant::now();
+        let first = note(None, 15, start);
+        let soon = note(Some(first), 2, start + Duration::from_millis(900));
+        assert_eq!((soon.signal, soon.is_urgent), (15, false));
+        let late = note(Some(soon), 15, start + SAME_WITHIN);
+        assert_eq!((late.signal, late.is_urgent), (15, true));
+    }
+}

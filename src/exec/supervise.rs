@@ -1,0 +1,331 @@
+//! Runs one command from its start to the end of its last descendant: one loop over guard, signals, deadlines, output.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::Timespec;
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal};
+
+use super::child::Child;
+use super::command::Command;
+use super::ended::{Ended, Exit, How, Leftover};
+use super::failure::StartFailure;
+use super::guard::{KILL_INTERVAL, ORPHAN_GRACE};
+use super::live::Sink;
+use super::output::Kept;
+use super::signals::Signals;
+use super::start::Prepared;
+use super::streams::Streams;
+use super::warden::{Tended, Warden};
+use super::wire::{Received, Report, Stage};
+
+/// How long descendants may outlive the command before they are ended.
+const DRAIN: Duration = Duration::from_secs(1);
+/// From TERM to KILL for those that outlived it.
+const LEFTOVER_GRACE: Duration = Duration::from_secs(5);
+/// How long KILL is repeated before what lives is taken for unkillable.
+const KILL_WAIT: Duration = Duration::from_secs(10);
+
+/// Runs the command and returns when it and all its descendants have ended (or cannot be ended).
+///
+/// The guard shares `locks` (at most four), so that they stay taken should jobrun be killed before its tree is gone.
+/// `on_started` gets the command's process id. A signal to jobrun goes to the whole tree. An error means that no guard
+/// could be set up; a command that cannot be started is a result, not an error.
+pub fn supervise(
+    command: &Command,
+    locks: &[BorrowedFd<'_>],
+    signals: &Signals,
+    sink: &mut Sink,
+    on_started: &mut dyn FnMut(u32),
+) -> io::Result<Ended> {
+    let mut run = match Prepared::new(command) {
+        Ok(prepared) => Run::start(command, prepared, locks, signals, sink)?,
+        Err(errno) => return Ok(not_started(command, errno)),
+    };
+    run.watch(on_started);
+    Ok(run.finish())
+}
+
+fn not_started(command: &Command, errno: Errno) -> Ended {
+    let failure = StartFailure::diagnose(command, Stage::Guard, errno);
+    Ended {
+        how: How::NotStarted(failure),
+        exit: None,
+        duration: Duration::ZERO,
+        output: Kept::default(),
+        pid: None,
+        was_killed: false,
+        leftovers: Vec::new(),
+        leftover_count: 0,
+        unkillable: Vec::new(),
+        bytes_stdout: 0,
+        bytes_stderr: 0,
+        stream_error: None,
+        stream_dropped: 0,
+    }
+}
+
+struct Run<'a> {
+    command: &'a Command,
+    signals: &'a Signals,
+    warden: Warden,
+    streams: Streams<'a>,
+    began: Instant,
+    phase: Phase,
+    /// Why the tree is being ended, if it is not by itself.
+    how: Option<How>,
+    failure: Option<(Stage, Errno)>,
+    exit: Option<Exit>,
+    /// When the command itself ended.
+    over: Option<Instant>,
+    was_killed: bool,
+    leftovers: (usize, Vec<Leftover>),
+    unkillable: Vec<Leftover>,
+}
+
+/// Where a run is; each phase knows when the next begins.
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    Running,
+    /// The command ended; its descendants get until then.
+    Draining(Instant),
+    /// The tree was asked to end, and is killed then.
+    Ending(Instant),
+    /// The tree is being killed; what lives then is unkillable.
+    Killing(Instant),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    GoOn,
+    Finish,
+}
+
+impl<'a> Run<'a> {
+    fn start(
+        command: &'a Command,
+        prepared: Prepared,
+        locks: &[BorrowedFd<'_>],
+        signals: &'a Signals,
+        sink: &'a mut Sink,
+    ) -> io::Result<Self> {
+        let (streams, [stdout, stderr]) = Streams::open(command.output_keep, sink)?;
+        let null = open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let child = |control| Child {
+            prepared,
+            stdin: null,
+            stdout,
+            stderr,
+            control,
+            reset_signals: signals.reset_for_command().to_vec(),
+            guard: None,
+        };
+        let began = Instant::now();
+        Ok(Self {
+            command,
+            signals,
+            warden: Warden::start(child, command, locks)?,
+            streams,
+            began,
+            phase: Phase::Running,
+            how: None,
+            failure: None,
+            exit: None,
+            over: None,
+            was_killed: false,
+            leftovers: (0, Vec::new()),
+            unkillable: Vec::new(),
+        })
+    }
+
+    /// Turns until none of the tree lives, or what lives cannot be killed. What the guard says comes first in a turn:
+    /// a command that ended in time is never timed out, however late jobrun wakes up.
+    fn watch(&mut self, on_started: &mut dyn FnMut(u32)) {
+        loop {
+            self.wait();
+            if self.hear_guard(on_started) == Next::Finish {
+                break;
+            }
+            self.heed_signals();
+            if self.meet_deadlines() == Next::Finish {
+                break;
+            }
+            self.streams.read_ready();
+        }
+        self.streams.read_rest();
+    }
+
+    fn wait(&mut self) {
+        let timeout = self.until_next_look();
+        let mut polled = vec![self.signals.descriptor()];
+        polled.extend(self.warden.control());
+        self.streams.wait_with(&polled, timeout.as_ref());
+    }
+
+    fn until_next_look(&self) -> Option<Timespec> {
+        let now = Instant::now();
+        let deadline = match self.phase {
+            Phase::Running => self
+                .command
+                .timeout
+                .and_then(|timeout| self.began.checked_add(timeout)),
+            Phase::Draining(at) | Phase::Ending(at) | Phase::Killing(at) => Some(at),
+        };
+        let until_deadline = deadline.map(|at| at.saturating_duration_since(now));
+        let look = self.warden.is_own().then_some(KILL_INTERVAL);
+        let wait = [until_deadline, look].into_iter().flatten().min()?;
+        Timespec::try_from(wait).ok()
+    }
+
+    fn hear_guard(&mut self, on_started: &mut dyn FnMut(u32)) -> Next {
+        // The guard sends three reports at most.
+        loop {
+            match self.warden.report() {
+                Received::Message(report) => self.note(report, on_started),
+                Received::Nothing => break,
+                Received::Closed => {
+                    if self.warden.guard_is_gone() == Tended::Living {
+                        self.take_over();
+                    }
+                    break;
+                }
+            }
+        }
+        let (tended, exit) = self.warden.tend();
+        if let Some(exit) = exit.filter(|_| self.exit.is_none()) {
+            self.note(Report::Exited(exit), on_started);
+        }
+        match tended {
+            Tended::Living => Next::GoOn,
+            Tended::Over => Next::Finish,
+        }
+    }
+
+    fn note(&mut self, report: Report, on_started: &mut dyn FnMut(u32)) {
+        match report {
+            Report::Started { pid } => {
+                self.warden.main = Pid::from_raw(pid);
+                on_started(pid.unsigned_abs());
+            }
+            Report::NotStarted { stage, errno } => {
+                self.failure = Some((stage, Errno::from_raw_os_error(errno)));
+            }
+            Report::Exited(exit) => {
+                let now = Instant::now();
+                self.exit = Some(exit);
+                self.over = Some(now);
+                if let Phase::Running = self.phase {
+                    self.phase = Phase::Draining(now + DRAIN);
+                }
+            }
+        }
+    }
+
+    /// The guard was killed, by whatever kills: its tree is ended, as a second guard could not become its parent.
+    fn take_over(&mut self) {
+        if self.exit.is_none() {
+            self.how.get_or_insert(How::GuardLost);
+        }
+        match self.phase {
+            Phase::Killing(_) => self.warden.kill(),
+            Phase::Running | Phase::Draining(_) | Phase::Ending(_) => {
+                self.end_tree(
+                    Signal::TERM.as_raw(),
+                    self.command.kill_after.min(ORPHAN_GRACE),
+                );
+            }
+        }
+    }
+
+    fn heed_signals(&mut self) {
+        let Some(signal) = self.signals.stop_requested() else {
+            return;
+        };
+        match self.phase {
+            Phase::Running => {
+                self.how = Some(How::Stopped(signal));
+                self.end_tree(signal, self.command.kill_after);
+            }
+            Phase::Draining(_) => self.end_leftovers(),
+            Phase::Ending(_) | Phase::Killing(_) => {}
+        }
+        if self.signals.is_urgent()
+            && let Phase::Ending(_) = self.phase
+        {
+            self.kill_tree();
+        }
+    }
+
+    fn meet_deadlines(&mut self) -> Next {
+        let now = Instant::now();
+        match self.phase {
+            Phase::Running => {
+                let timeout = self.command.timeout;
+                if timeout.is_some_and(|timeout| now - self.began >= timeout) {
+                    self.how = Some(How::TimedOut);
+                    self.end_tree(Signal::TERM.as_raw(), self.command.kill_after);
+                }
+            }
+            Phase::Draining(at) if at <= now => self.end_leftovers(),
+            Phase::Ending(at) if at <= now => self.kill_tree(),
+            Phase::Killing(at) if at <= now => {
+                self.unkillable = self.warden.living().1;
+                return Next::Finish;
+            }
+            Phase::Draining(_) | Phase::Ending(_) | Phase::Killing(_) => {}
+        }
+        Next::GoOn
+    }
+
+    fn end_leftovers(&mut self) {
+        self.leftovers = self.warden.living();
+        self.end_tree(Signal::TERM.as_raw(), LEFTOVER_GRACE);
+    }
+
+    fn end_tree(&mut self, signal: i32, grace: Duration) {
+        self.warden.signal(signal);
+        let now = Instant::now();
+        // Beyond what the clock can hold is as good as never.
+        let kill_at = now
+            .checked_add(grace)
+            .unwrap_or(now + Duration::from_secs(u32::MAX.into()));
+        self.phase = Phase::Ending(kill_at);
+    }
+
+    fn kill_tree(&mut self) {
+        self.was_killed = self.how.is_some();
+        self.warden.kill();
+        self.phase = Phase::Killing(Instant::now() + KILL_WAIT);
+    }
+
+    fn finish(self) -> Ended {
+        let over = self.over.unwrap_or_else(Instant::now);
+        let output = self.streams.finish();
+        let failure = self
+            .failure
+            .map(|(stage, errno)| StartFailure::diagnose(self.command, stage, errno));
+        let was_started = failure.is_none();
+        let main = self.warden.main.filter(|_| was_started);
+        Ended {
+            how: failure
+                .map(How::NotStarted)
+                .or(self.how)
+                .unwrap_or(How::Exited),
+            exit: self.exit.filter(|_| was_started),
+            duration: over - self.began,
+            pid: main.map(|pid| pid.as_raw_nonzero().get().unsigned_abs()),
+            was_killed: self.was_killed,
+            leftovers: self.leftovers.1,
+            leftover_count: self.leftovers.0,
+            unkillable: self.unkillable,
+            bytes_stdout: output.bytes_stdout,
+            bytes_stderr: output.bytes_stderr,
+            output: output.kept,
+            stream_error: output.loss.error,
+            stream_dropped: output.loss.dropped_bytes,
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! jobrun's hold on the tree: through the guard, or, should the guard be killed, by its own hands.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, set_child_subreaper, waitpid};
+
+use super::child::Child;
+use super::command::Command;
+use super::ended::{Exit, Leftover};
+use super::guard::{LOCKS_MAX, Plan, guard};
+use super::sys;
+use super::tree::Tree;
+use super::wire::{Order, Received, Report};
+
+/// Processes named in a result; more are only counted.
+const NAMED_MAX: usize = 8;
+/// Bytes of a command line that are read.
+const COMMAND_LINE_BYTES: u64 = 4096;
+
+/// Ends the tree when told to, and knows when none of it lives.
+pub(super) struct Warden {
+    hold: Hold,
+    /// The command's process, to tell its end from others'.
+    pub(super) main: Option<Pid>,
+    tree: Tree,
+}
+
+enum Hold {
+    Guard {
+        pid: Pid,
+        control: OwnedFd,
+    },
+    /// The guard was killed: its orphans are children of jobrun, a subreaper as well.
+    Own {
+        is_killing: bool,
+    },
+    /// None of the tree lives.
+    Nothing,
+}
+
+/// How a tree looks after a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tended {
+    /// Something lives, or may live.
+    Living,
+    /// Nothing does.
+    Over,
+}
+
+impl Warden {
+    /// Forks the guard, which forks the command.
+    pub(super) fn start(
+        child: impl FnOnce(OwnedFd) -> Child,
+        command: &Command,
+        locks: &[BorrowedFd<'_>],
+    ) -> Result<Self, Errno> {
+        if locks.len() > LOCKS_MAX {
+            return Err(Errno::INVAL);
+        }
+        set_child_subreaper(Some(getpid()))?;
+        let (control, guards_end) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        let mut plan = Plan {
+            child: child(guards_end),
+            supervisor_end: control.as_raw_fd(),
+            locks: [-1; LOCKS_MAX],
+            grace: command.kill_after,
+            tree: Tree::new(),
+        };
+        for (slot, lock) in plan.locks.iter_mut().zip(locks) {
+            *slot = lock.as_raw_fd();
+        }
+        let blocked = sys::BlockedSignals::all();
+        let pid = sys::fork_into(guard, &mut plan)?;
+        drop(blocked);
+        Ok(Self {
+            hold: Hold::Guard { pid, control },
+            main: None,
+            tree: plan.tree,
+        })
+    }
+
+    /// The socket to poll; readable when the guard reports something or is gone.
+    pub(super) fn control(&self) -> Option<BorrowedFd<'_>> {
+        match &self.hold {
+            Hold::Guard { control, .. } => Some(control.as_fd()),
+            Hold::Own { .. } | Hold::Nothing => None,
+        }
+    }
+
+    /// The next report of the guard, without waiting.
+    pub(super) fn report(&self) -> Received<Report> {
+        self.control().map_or(Received::Nothing, Report::receive)
+    }
+
+    /// After end-of-file from the guard: whether it went because the tree is over. If not, the tree is in the hands of
+    /// jobrun from now on.
+    pub(super) fn guard_is_gone(&mut self) -> Tended {
+        let Hold::Guard { pid, .. } = &self.hold else {
+            return self.tended();
+        };
+        // It is exiting: the wait is that of the kernel's clean-up, and afterwards its orphans are ours.
+        let status = loop {
+            match waitpid(Some(*pid), WaitOptions::empty()) {
+                Err(Errno::INTR) => {}
+                answer => break answer,
+            }
+        };
+        let is_over = matches!(status, Ok(Some((_, status))) if status.exit_status() == Some(0));
+        self.hold = if is_over {
+            Hold::Nothing
+        } else {
+            Hold::Own { is_killing: false }
+        };
+        self.tended()
+    }
+
+    fn tended(&self) -> Tended {
+        match self.hold {
+            Hold::Nothing => Tended::Over,
+            Hold::Guard { .. } | Hold::Own { .. } => Tended::Living,
+        }
+    }
+
+    /// Whether the tree has to be looked at in every turn, because no guard reports on it.
+    pub(super) fn is_own(&self) -> bool {
+        matches!(self.hold, Hold::Own { .. })
+    }
+
+    /// One turn without a guard: reaps, kills if told to, and returns the end of the command should it be among the
+    /// reaped.
+    pub(super) fn tend(&mut self) -> (Tended, Option<Exit>) {
+        let Hold::Own { is_killing } = self.hold else {
+            return (self.tended(), None);
+        };
+        self.tree.scan(getpid());
+        let exit = self.reap();
+        if self.tree.living().next().is_none() {
+            self.hold = Hold::Nothing;
+        } else if is_killing {
+            self.tree.signal(None, Signal::KILL);
+        }
+        (self.tended(), exit)
+    }
+
+    fn reap(&mut self) -> Option<Exit> {
+        let mut exit = None;
+        for pid in self.tree.zombies_of(getpid()) {
+            if let Ok(Some((_, status))) = waitpid(Some(pid), WaitOptions::NOHANG)
+                && Some(pid) == self.main
+            {
+                let code = || status.exit_status().map(Exit::Code);
+                exit = status.terminating_signal().map(Exit::Signal).or_else(code);
+            }
+        }
+        exit
+    }
+
+    /// Sends the signal to the whole tree once.
+    pub(super) fn signal(&mut self, signal: i32) {
+        match &self.hold {
+            Hold::Guard { control, .. } => Order::Signal(signal).send(control.as_fd()),
+            Hold::Own { .. } => {
+                if let Some(signal) = Signal::from_named_raw(signal) {
+                    self.tree.scan(getpid());
+                    self.tree.signal(None, signal);
+                }
+            }
+            Hold::Nothing => {}
+        }
+    }
+
+    /// Kills the tree, again and again until none of it lives.
+    pub(super) fn kill(&mut self) {
+        match &mut self.hold {
+            Hold::Guard { control, .. } => Order::Kill.send(control.as_fd()),
+            Hold::Own { is_killing } => *is_killing = true,
+            Hold::Nothing => {}
+        }
+    }
+
+    /// How many of the tree live, and the first of them by name.
+    pub(super) fn living(&mut self) -> (usize, Vec<Leftover>) {
+        let root = match &self.hold {
+            Hold::Guard { pid, .. } => *pid,
+            Hold::Own { .. } => getpid(),
+            Hold::Nothing => return (0, Vec::new()),
+        };
+        self.tree.scan(root);
+        let named = self.tree.living().take(NAMED_MAX).map(|process| {
+            let pid = process.pid.as_raw_nonzero().get().unsigned_abs();
+            let argv = command_line(pid);
+            Leftover { pid, argv }
+        });
+        (self.tree.living().count(), named.collect())
+    }
+}
+
+fn command_line(pid: u32) -> Vec<OsString> {
+    let line = read_start(&format!("/proc/{pid}/cmdline"));
+    if line.is_empty() {
+        let name = read_start(&format!("/proc/{pid}/comm"));
+        let name = String::from_utf8_lossy(&name);
+        return vec![format!("[{}]", name.trim_end()).into()];
+    }
+    line.strip_suffix(b"\0")
+        .unwrap_or(&line)
+        .split(|byte| *byte == 0)
+        .map(|argument| OsString::from_vec(argument.to_vec()))
+        .collect()
+}
+
+fn read_start(path: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Ok(file) = File::open(path) {
+        // A process that is gone by now has no command line.
+        let _ = file.take(COMMAND_LINE_BYTES).read_to_end(&mut bytes);
+    }
+    bytes
+}

@@ -1,0 +1,292 @@
+//! What happens in a start: lines while it runs, and JSON when asked for.
+
+use serde::Serialize;
+
+use super::{SCHEMA, text};
+use crate::domain::decide::Recovered;
+use crate::domain::due::{Basis, Plan};
+use crate::domain::job::Job;
+use crate::domain::lifecycle::{Outcome, Status};
+use crate::domain::schedule::{Instant, Zone};
+use crate::domain::state::Task;
+use crate::store::{Claimed, Finish};
+
+/// One finished task, as `run --json` prints it.
+#[derive(Serialize)]
+pub struct Finished<'a> {
+    schema: u32,
+    kind: &'static str,
+    job: &'a str,
+    run_id: &'a str,
+    slot: Option<String>,
+    slot_local: Option<String>,
+    key: &'a str,
+    attempt: u32,
+    trigger: crate::domain::lifecycle::Trigger,
+    outcome: Outcome,
+    status: Status,
+    exit_code: Option<i32>,
+    signal: Option<i32>,
+    reason: Option<&'a str>,
+    started_at: String,
+    finished_at: String,
+    duration_ms: i64,
+    next_attempt_at: Option<String>,
+}
+
+impl<'a> Finished<'a> {
+    /// The end of a claimed run.
+    pub fn of(job: &'a Job, claimed: &'a Claimed, finish: &'a Finish) -> Self {
+        let task = &claimed.task;
+        let is_again = finish.update.status == Status::Pending;
+        Self {
+            schema: SCHEMA,
+            kind: "task",
+            job: &job.name,
+            run_id: &claimed.run,
+            slot: task.slot.map(text::utc),
+            slot_local: task
+                .slot
+                .zip(zone(job))
+                .map(|(slot, zone)| text::local(zone, slot)),
+            key: &task.key,
+            attempt: claimed.attempt,
+            trigger: claimed.trigger,
+            outcome: finish.outcome,
+            status: finish.update.status,
+            exit_code: finish.exit_code,
+            signal: finish.signal,
+            reason: finish.reason.as_deref(),
+            started_at: text::utc(claimed.started_at),
+            finished_at: text::utc(finish.finished_at),
+            duration_ms: finish.duration_ms,
+            next_attempt_at: is_again.then(|| text::utc(finish.update.due_at)),
+        }
+    }
+}
+
+/// What a start did in all, as `run --json` prints it last.
+#[derive(Serialize)]
+pub struct Summary<'a> {
+    /// Version of the document.
+    pub schema: u32,
+    /// `summary`.
+    pub kind: &'static str,
+    /// The job.
+    pub job: &'a str,
+    /// Runs that succeeded.
+    pub succeeded: u64,
+    /// Runs that did not.
+    pub failed: u64,
+    /// Slots left out by the plans of this start.
+    pub skipped: u64,
+    /// Slots that stay owed.
+    pub owed: u64,
+    /// Whether the lock was busy.
+    pub is_busy: bool,
+    /// The exit status.
+    pub exit_code: u8,
+}
+
+fn zone(job: &Job) -> Option<&Zone> {
+    job.timetable
+        .as_ref()
+        .map(crate::domain::schedule::Timetable::zone)
+}
+
+/// `slot 2026-11-30T00:00+08:00`, or what the task is instead.
+pub fn task_name(job: &Job, task: &Task) -> String {
+    match task.slot {
+        Some(slot) => format!("slot {}", text::short(zone(job), slot)),
+        None => "manual run".to_owned(),
+    }
+}
+
+/// Says what became of runs that were found without their runner.
+pub fn say_recovered(job: &Job, recovered: &[Recovered]) {
+    for recovered in recovered {
+        let name = task_name(job, &recovered.task);
+        let next = match recovered.update.status {
+            Status::Pending => "it runs again",
+            Status::Running | Status::Succeeded | Status::Failed | Status::Skipped => {
+                "it has failed"
+            }
+        };
+        let run = recovered.run.as_deref().unwrap_or("-");
+        tracing::warn!(
+            job = job.name,
+            run,
+            "{name}: the previous run was found dead, {next}"
+        );
+    }
+}
+
+/// Says what a plan leaves out, and why slots before now are not owed.
+pub fn say_plan(
+    job: &Job,
+    plan: &Plan,
+    next: Option<Instant>,
+    now: Instant,
+    other_host: Option<&str>,
+) {
+    let zone = zone(job);
+    let waiting = match next {
+        Some(next) => format!("the next slot is {}", text::short(zone, next)),
+        None => "no slot is to come".to_owned(),
+    };
+    let anchored = plan
+        .skipped
+        .iter()
+        .find(|range| range.reason == crate::domain::due::Reason::Anchored);
+    match (plan.basis, anchored) {
+        (Basis::Cursor, _) => {}
+        (Basis::FirstRun, _) => tracing::info!(
+            job = job.name,
+            "is new here: older slots are not owed, {waiting}"
+        ),
+        (Basis::ClockWentBack, _) => {
+            tracing::warn!(
+                job = job.name,
+                "the clock went back to {}: slots before it are not owed, {waiting}",
+                text::short(zone, now)
+            );
+        }
+        (Basis::ScheduleChanged, None) => tracing::info!(
+            job = job.name,
+            "its schedule was edited: nothing of the old one was owed, {waiting}"
+        ),
+        (Basis::ScheduleChanged, Some(range)) => tracing::warn!(
+            job = job.name,
+            "its schedule was edited: left out {}; to run them: `jobrun cursor {} --set {}`",
+            super::plan::skipped(zone, range),
+            job.name,
+            text::utc(range.from - chrono::TimeDelta::seconds(1)),
+        ),
+    }
+    if plan.is_new_version
+        && plan.basis == Basis::Cursor
+        && let Some(host) = other_host
+    {
+        tracing::warn!(
+            job = job.name,
+            "the schedule here differs from the one last used by `{host}`: are two hosts using different files?"
+        );
+    }
+    for range in plan
+        .skipped
+        .iter()
+        .filter(|range| range.reason != crate::domain::due::Reason::Anchored)
+    {
+        tracing::info!(
+            job = job.name,
+            "left out {}",
+            super::plan::skipped(zone, range)
+        );
+    }
+}
+
+/// Says that a run starts.
+pub fn say_started(job: &Job, claimed: &Claimed, now: Instant) {
+    let task = &claimed.task;
+    let name = task_name(job, task);
+    let mut details = Vec::new();
+    if let Some(slot) = task
+        .slot
+        .filter(|slot| now - *slot >= chrono::TimeDelta::minutes(1))
+    {
+        details.push(format!("{} late", text::span(now - slot)));
+    }
+    if task.coalesced > 0 {
+        details.push(format!(
+            "standing for {} before it",
+            text::count(task.coalesced, "slot")
+        ));
+    }
+    if let (Some(nominal), Some(slot), Some(zone)) = (task.nominal, task.slot, zone(job))
+        && zone.local(slot).naive_local() != nominal
+    {
+        details.push(format!(
+            "{} does not exist that day",
+            nominal.format("%H:%M")
+        ));
+    }
+    if claimed.attempt > 1 {
+        details.push(format!("run {} of it", claimed.attempt));
+    }
+    let details = if details.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", details.join(", "))
+    };
+    tracing::info!(job = job.name, run = claimed.run, "{name} started{details}");
+}
+
+/// Says how a run ended and what happens next.
+pub fn say_finished(job: &Job, claimed: &Claimed, finish: &Finish) {
+    let name = task_name(job, &claimed.task);
+    let took = text::span(chrono::TimeDelta::milliseconds(finish.duration_ms));
+    let run = claimed.run.as_str();
+    let what = finish.last_error.as_deref().unwrap_or_default();
+    match finish.outcome {
+        Outcome::Succeeded => tracing::info!(job = job.name, run, "{name} succeeded in {took}"),
+        Outcome::Running | Outcome::Snoozed => {}
+        Outcome::Failed | Outcome::TimedOut => {
+            let outcome = if finish.outcome == Outcome::Failed {
+                "failed"
+            } else {
+                "timed out"
+            };
+            let attempt = format!(
+                "attempt {} of {}",
+                finish.update.attempts,
+                job.retry.attempts_allowed()
+            );
+            tracing::error!(
+                job = job.name,
+                run,
+                "{name} {outcome}: {what} ({attempt}){}",
+                next(job, finish)
+            );
+        }
+        Outcome::Interrupted | Outcome::Lost | Outcome::LockLost => {
+            tracing::error!(
+                job = job.name,
+                run,
+                "{name} interrupted: {what}{}",
+                next(job, finish)
+            );
+        }
+    }
+    if let Some(leftovers) = &finish.leftovers {
+        tracing::warn!(
+            job = job.name,
+            run,
+            "{name} left processes behind, which were ended: {leftovers}"
+        );
+    }
+    if let Some(note) = &finish.note {
+        tracing::warn!(job = job.name, run, "{name}: {note}");
+    }
+}
+
+/// What happens next with a task that did not succeed.
+fn next(job: &Job, finish: &Finish) -> String {
+    let again = finish.update.due_at;
+    match finish.update.status {
+        Status::Pending if again > finish.finished_at => {
+            format!(
+                ", retry at {}",
+                text::clock(zone(job), again, finish.finished_at)
+            )
+        }
+        Status::Pending => ", it is due again".to_owned(),
+        Status::Failed => ", given up".to_owned(),
+        Status::Running | Status::Succeeded | Status::Skipped => String::new(),
+    }
+}
+
+/// The line that stands in for a result row that could not be written.
+pub fn not_recorded(job: &Job, claimed: &Claimed, finish: &Finish) {
+    let line = serde_json::to_string(&Finished::of(job, claimed, finish)).unwrap_or_default();
+    super::warn(&line);
+}

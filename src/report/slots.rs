@@ -1,0 +1,267 @@
+//! Slots to come, slots that were, and runs.
+
+use serde::Serialize;
+
+use super::table::table;
+use super::{SCHEMA, text};
+use crate::domain::job::Job;
+use crate::domain::schedule::{Slot, Zone};
+use crate::store::Run;
+
+/// Slots to come, as `next` shows them.
+#[derive(Serialize)]
+pub struct Next {
+    schema: u32,
+    job: String,
+    slots: Vec<Upcoming>,
+    #[serde(skip)]
+    zone: String,
+}
+
+#[derive(Serialize)]
+struct Upcoming {
+    slot: String,
+    slot_local: String,
+    nominal: String,
+    #[serde(skip)]
+    is_shifted: bool,
+}
+
+impl Next {
+    /// Of `slots` in `zone`.
+    pub fn of(job: &Job, zone: &Zone, slots: &[Slot]) -> Self {
+        let slots = slots.iter().map(|slot| Upcoming {
+            slot: text::utc(slot.at),
+            slot_local: text::local(zone, slot.at),
+            nominal: text::nominal(slot.nominal),
+            is_shifted: slot.is_shifted(zone),
+        });
+        Self {
+            schema: SCHEMA,
+            job: job.name.clone(),
+            slots: slots.collect(),
+            zone: zone.name().to_owned(),
+        }
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        if self.slots.is_empty() {
+            return format!("{}: no further slot\n", self.job);
+        }
+        let rows: Vec<Vec<String>> = self
+            .slots
+            .iter()
+            .map(|slot| {
+                vec![
+                    slot.slot_local.clone(),
+                    slot.slot.clone(),
+                    shift(slot.is_shifted, &slot.nominal),
+                ]
+            })
+            .collect();
+        table(&[&format!("SLOT ({})", self.zone), "UTC", "NOTE"], &rows)
+    }
+}
+
+/// What to say about a slot that is not at the time asked for.
+fn shift(is_shifted: bool, nominal: &str) -> String {
+    if is_shifted {
+        format!(
+            "{} does not exist that day: the end of the gap",
+            &nominal[11..16]
+        )
+    } else {
+        String::new()
+    }
+}
+
+/// A slot and what became of it.
+#[derive(Serialize)]
+pub struct SlotState {
+    /// UTC.
+    pub slot: String,
+    /// With offset.
+    pub slot_local: String,
+    /// Wall-clock time asked for.
+    pub nominal: String,
+    /// `missing`, a task's status, or `skipped`.
+    pub state: &'static str,
+    /// Why.
+    pub reason: Option<String>,
+    /// Its newest run.
+    pub run_id: Option<String>,
+    /// Whether it is not at the time asked for.
+    #[serde(skip)]
+    pub is_shifted: bool,
+}
+
+/// Slots that were, as `slots` shows them.
+#[derive(Serialize)]
+pub struct Slots {
+    /// Version of the document.
+    pub schema: u32,
+    /// The job.
+    pub job: String,
+    /// Oldest first.
+    pub slots: Vec<SlotState>,
+    /// The zone's name.
+    #[serde(skip)]
+    pub zone: String,
+}
+
+impl Slots {
+    /// For people.
+    pub fn text(&self) -> String {
+        let rows: Vec<Vec<String>> = self
+            .slots
+            .iter()
+            .map(|slot| {
+                let note = [
+                    slot.reason.clone().unwrap_or_default(),
+                    shift(slot.is_shifted, &slot.nominal),
+                ];
+                let note: Vec<String> = note.into_iter().filter(|part| !part.is_empty()).collect();
+                vec![
+                    slot.slot_local.clone(),
+                    slot.slot.clone(),
+                    slot.state.to_owned(),
+                    note.join(", "),
+                ]
+            })
+            .collect();
+        table(
+            &[&format!("SLOT ({})", self.zone), "UTC", "STATE", "NOTE"],
+            &rows,
+        )
+    }
+}
+
+/// Runs, as `history` shows them.
+#[derive(Serialize)]
+pub struct History {
+    schema: u32,
+    runs: Vec<RunRow>,
+}
+
+/// A run with the columns of the table.
+#[derive(Serialize)]
+#[allow(
+    missing_docs,
+    reason = "each field is the column of jobrun_run that it is named after"
+)]
+pub struct RunRow {
+    id: String,
+    job: String,
+    slot: Option<String>,
+    slot_local: Option<String>,
+    key: String,
+    attempt: u32,
+    trigger: crate::domain::lifecycle::Trigger,
+    outcome: crate::domain::lifecycle::Outcome,
+    exit_code: Option<i32>,
+    signal: Option<i32>,
+    reason: Option<String>,
+    started_at: String,
+    finished_at: Option<String>,
+    duration_ms: Option<i64>,
+    host: String,
+    pid: u32,
+    tz_version: String,
+    fence: i64,
+    stdout_bytes: u64,
+    stderr_bytes: u64,
+    leftovers: Option<serde_json::Value>,
+    killed: bool,
+    note: Option<String>,
+    output: Option<String>,
+    output_index: Option<serde_json::Value>,
+}
+
+impl RunRow {
+    /// A run of `job`, its slot also in `zone`.
+    pub fn of(job: &str, zone: Option<&Zone>, run: &Run) -> Self {
+        let parsed = |json: &Option<String>| {
+            json.as_deref()
+                .and_then(|json| serde_json::from_str(json).ok())
+        };
+        Self {
+            id: run.id.clone(),
+            job: job.to_owned(),
+            slot: run.slot.map(text::utc),
+            slot_local: run
+                .slot
+                .zip(zone)
+                .map(|(slot, zone)| text::local(zone, slot)),
+            key: run.key.clone(),
+            attempt: run.attempt,
+            trigger: run.trigger,
+            outcome: run.outcome,
+            exit_code: run.exit_code,
+            signal: run.signal,
+            reason: run.reason.clone(),
+            started_at: text::utc(run.started_at),
+            finished_at: run.finished_at.map(text::utc),
+            duration_ms: run.duration_ms,
+            host: run.host.clone(),
+            pid: run.pid,
+            tz_version: run.tz_version.clone(),
+            fence: run.fence,
+            stdout_bytes: run.stdout_bytes,
+            stderr_bytes: run.stderr_bytes,
+            leftovers: parsed(&run.leftovers),
+            killed: run.was_killed,
+            note: run.note.clone(),
+            output: run
+                .output_index
+                .as_ref()
+                .map(|_| String::from_utf8_lossy(&run.output).into_owned()),
+            output_index: parsed(&run.output_index),
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let took = self
+            .duration_ms
+            .map(|ms| text::span(chrono::TimeDelta::milliseconds(ms)));
+        let result = match (self.exit_code, self.signal) {
+            (Some(code), _) if code != 0 => format!("exit {code}"),
+            (_, Some(signal)) => format!("signal {signal}"),
+            _ => self.reason.clone().unwrap_or_default(),
+        };
+        vec![
+            self.started_at.clone(),
+            self.slot_local
+                .clone()
+                .or(self.slot.clone())
+                .unwrap_or_else(|| "-".into()),
+            self.attempt.to_string(),
+            self.trigger.to_string(),
+            self.outcome.to_string(),
+            took.unwrap_or_default(),
+            result,
+            self.id.clone(),
+        ]
+    }
+}
+
+impl History {
+    /// Of `runs`, newest first.
+    pub fn of(job: &str, zone: Option<&Zone>, runs: &[Run]) -> Self {
+        Self {
+            schema: SCHEMA,
+            runs: runs.iter().map(|run| RunRow::of(job, zone, run)).collect(),
+        }
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        let headings = [
+            "STARTED", "SLOT", "RUN", "TRIGGER", "OUTCOME", "TOOK", "WHY", "ID",
+        ];
+        table(
+            &headings,
+            &self.runs.iter().map(RunRow::cells).collect::<Vec<_>>(),
+        )
+    }
+}

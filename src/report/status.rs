@@ -1,0 +1,328 @@
+//! How each job stands, as `status` shows it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::table::table;
+use super::{SCHEMA, text};
+use crate::domain::due::Reason;
+use crate::domain::job::Job;
+use crate::domain::lifecycle::Outcome;
+use crate::domain::schedule::{Cron, Instant, Timetable, Zone};
+use crate::store::{Run, Summary};
+
+/// The state of a job, the first that holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// In the store but not in the file.
+    NotConfigured,
+    /// Somebody is at it.
+    Running,
+    /// The last run failed.
+    Failing,
+    /// A due slot was not served within `start_grace`.
+    Overdue,
+    /// Owed work is held back by a retry.
+    Waiting,
+    /// Nothing succeeded yet.
+    Never,
+    /// No schedule, nothing pending.
+    Idle,
+    /// None of these.
+    Ok,
+}
+
+impl State {
+    fn word(self) -> &'static str {
+        match self {
+            Self::NotConfigured => "not-configured",
+            Self::Running => "running",
+            Self::Failing => "failing",
+            Self::Overdue => "overdue",
+            Self::Waiting => "waiting",
+            Self::Never => "never",
+            Self::Idle => "idle",
+            Self::Ok => "ok",
+        }
+    }
+}
+
+/// All that is known about how a job stands.
+pub struct Standing<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// As the file says; none: not in the file.
+    pub job: Option<&'a Job>,
+    /// As the store says.
+    pub summary: Summary,
+    /// The time of the answer.
+    pub now: Instant,
+    /// Whether somebody holds the job's lock.
+    pub is_held: bool,
+}
+
+#[derive(Serialize)]
+struct Document {
+    schema: u32,
+    generated_at: String,
+    store: String,
+    jobs: Vec<Entry>,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    job: String,
+    state: &'static str,
+    enabled: bool,
+    note: Option<String>,
+    schedule: Option<Vec<String>>,
+    timezone: Option<String>,
+    cursor: Option<String>,
+    next_slot: Option<String>,
+    next_slot_local: Option<String>,
+    last_slot: Option<String>,
+    last_slot_local: Option<String>,
+    last_outcome: Option<Outcome>,
+    last_exit_code: Option<i32>,
+    last_duration_ms: Option<i64>,
+    last_start: Option<String>,
+    last_success: Option<String>,
+    last_failure: Option<String>,
+    failing_since: Option<String>,
+    consecutive_failures: u64,
+    pending: u64,
+    failed: u64,
+    overdue_seconds: i64,
+    skipped: BTreeMap<&'static str, u64>,
+    busy_count: u64,
+    busy_since: Option<String>,
+    blocked_by: Option<String>,
+    running: Option<Running>,
+}
+
+#[derive(Serialize)]
+struct Running {
+    host: String,
+    pid: u32,
+    run_id: String,
+    slot: Option<String>,
+    started_at: String,
+    elapsed_seconds: i64,
+    holder_alive: bool,
+}
+
+impl Standing<'_> {
+    fn timetable(&self) -> Option<&Timetable> {
+        self.job.and_then(|job| job.timetable.as_ref())
+    }
+
+    fn zone(&self) -> Option<&Zone> {
+        self.timetable().map(Timetable::zone)
+    }
+
+    fn short(&self, at: Instant) -> String {
+        text::short(self.zone(), at)
+    }
+
+    /// The run that is really under way.
+    fn running(&self) -> Option<&Run> {
+        self.summary.running.as_ref().filter(|_| self.is_held)
+    }
+
+    /// The oldest due slot that nobody served within `start_grace`.
+    fn overdue(&self) -> Option<Instant> {
+        let job = self.job?;
+        let limit = self.now - job.catch_up.start_grace;
+        let unplanned = self
+            .timetable()
+            .zip(self.summary.cursor)
+            .and_then(|(timetable, cursor)| timetable.after(cursor).next());
+        let untried = self.summary.untried_slot;
+        [unplanned.map(|slot| slot.at), untried]
+            .into_iter()
+            .flatten()
+            .filter(|slot| *slot < limit)
+            .min()
+    }
+
+    /// The state, the first that holds.
+    pub fn state(&self) -> State {
+        let last = self.summary.last.as_ref().map(|run| run.outcome);
+        if self.job.is_none() {
+            State::NotConfigured
+        } else if self.running().is_some() {
+            State::Running
+        } else if matches!(last, Some(Outcome::Failed | Outcome::TimedOut)) {
+            State::Failing
+        } else if self.overdue().is_some() {
+            State::Overdue
+        } else if self.summary.pending > 0 {
+            State::Waiting
+        } else if self.timetable().is_none() {
+            State::Idle
+        } else if self.summary.last_success.is_none() {
+            State::Never
+        } else {
+            State::Ok
+        }
+    }
+
+    fn next_slot(&self) -> Option<Instant> {
+        self.timetable()?.after(self.now).next().map(|slot| slot.at)
+    }
+
+    fn note(&self) -> Option<String> {
+        let summary = &self.summary;
+        let mut parts = Vec::new();
+        if let Some(run) = self.running() {
+            parts.push(format!(
+                "for {}, pid {} on {}",
+                text::span(self.now - run.started_at),
+                run.pid,
+                run.host
+            ));
+        } else if let Some(run) = &summary.running {
+            parts.push(format!(
+                "run {} died with its holder; the next start deals with it",
+                run.id
+            ));
+        }
+        if let (Some(since), true) = (summary.failing_since, summary.consecutive_failures > 0) {
+            let times = text::count(summary.consecutive_failures, "failure");
+            parts.push(format!("{times} in a row since {}", self.short(since)));
+        }
+        if let Some(slot) = self.overdue() {
+            parts.push(format!(
+                "slot {} not served, {} late",
+                self.short(slot),
+                text::span(self.now - slot)
+            ));
+        }
+        if summary.pending > 0 && self.running().is_none() {
+            let due = summary
+                .pending_due_at
+                .filter(|due| *due > self.now)
+                .map(|due| format!(", due {}", self.short(due)));
+            parts.push(format!(
+                "{} pending{}",
+                summary.pending,
+                due.unwrap_or_default()
+            ));
+        }
+        if summary.failed > 0 {
+            parts.push(format!("{} failed", summary.failed));
+        }
+        if self.timetable().is_some() && summary.first_seen_at.is_none() {
+            parts.push("not started yet".into());
+        } else if self.state() == State::Never && parts.is_empty() {
+            parts.push("waiting for its first slot".into());
+        }
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+
+    fn entry(&self) -> Entry {
+        let summary = &self.summary;
+        let last = summary.last.as_ref();
+        let local = |at: Instant| self.zone().map(|zone| text::local(zone, at));
+        let running = self.summary.running.as_ref().map(|run| Running {
+            host: run.host.clone(),
+            pid: run.pid,
+            run_id: run.id.clone(),
+            slot: run.slot.map(text::utc),
+            started_at: text::utc(run.started_at),
+            elapsed_seconds: (self.now - run.started_at).num_seconds(),
+            holder_alive: self.is_held,
+        });
+        Entry {
+            job: self.name.to_owned(),
+            state: self.state().word(),
+            enabled: true,
+            note: self.note(),
+            schedule: self
+                .timetable()
+                .map(|timetable| timetable.crons().map(Cron::canonical).collect()),
+            timezone: self.zone().map(|zone| zone.name().to_owned()),
+            cursor: summary.cursor.map(text::utc),
+            next_slot: self.next_slot().map(text::utc),
+            next_slot_local: self.next_slot().and_then(local),
+            last_slot: last.and_then(|run| run.slot).map(text::utc),
+            last_slot_local: last.and_then(|run| run.slot).and_then(local),
+            last_outcome: last.map(|run| run.outcome),
+            last_exit_code: last.and_then(|run| run.exit_code),
+            last_duration_ms: last.and_then(|run| run.duration_ms),
+            last_start: summary.last_start.map(text::utc),
+            last_success: summary.last_success.map(text::utc),
+            last_failure: summary.last_failure.map(text::utc),
+            failing_since: summary.failing_since.map(text::utc),
+            consecutive_failures: summary.consecutive_failures,
+            pending: summary.pending,
+            failed: summary.failed,
+            overdue_seconds: self
+                .overdue()
+                .map_or(0, |slot| (self.now - slot).num_seconds()),
+            skipped: summary
+                .skipped
+                .iter()
+                .map(|(reason, count): &(Reason, u64)| (reason.word(), *count))
+                .collect(),
+            busy_count: summary.busy_count,
+            busy_since: summary.busy_since.map(text::utc),
+            blocked_by: None,
+            running,
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let dash = || "-".to_owned();
+        let last = self.summary.last.as_ref();
+        let result = last.map(|run| match run.exit_code {
+            Some(code) if code != 0 => format!("{} ({code})", run.outcome),
+            Some(_) | None => run.outcome.to_string(),
+        });
+        let took = last
+            .and_then(|run| run.duration_ms)
+            .map(|ms| text::span(chrono::TimeDelta::milliseconds(ms)));
+        vec![
+            self.name.to_owned(),
+            self.state().word().to_owned(),
+            last.and_then(|run| run.slot)
+                .map_or_else(dash, |slot| self.short(slot)),
+            result.unwrap_or_else(dash),
+            took.unwrap_or_else(dash),
+            self.summary
+                .last_success
+                .map_or_else(dash, |at| self.short(at)),
+            self.next_slot().map_or_else(dash, |slot| self.short(slot)),
+            self.note().unwrap_or_default(),
+        ]
+    }
+}
+
+/// The table for people.
+pub fn text(standings: &[Standing<'_>]) -> String {
+    let headings = [
+        "JOB",
+        "STATE",
+        "LAST-SLOT",
+        "RESULT",
+        "TOOK",
+        "LAST-OK",
+        "NEXT-SLOT",
+        "NOTE",
+    ];
+    table(
+        &headings,
+        &standings.iter().map(Standing::cells).collect::<Vec<_>>(),
+    )
+}
+
+/// The document of `status --json`.
+pub fn json(standings: &[Standing<'_>], store: String, now: Instant) -> impl Serialize {
+    Document {
+        schema: SCHEMA,
+        generated_at: text::utc(now),
+        store,
+        jobs: standings.iter().map(Standing::entry).collect(),
+    }
+}

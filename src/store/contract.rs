@@ -1,0 +1,465 @@
+//! What every store must do, whatever it is made of: one suite, run against each.
+//!
+//! A new store is one more line `contract!(name, open)` at the end.
+
+use chrono::TimeDelta;
+
+use super::sqlite::Sqlite;
+use super::*;
+use crate::domain::decide::{self, Ask};
+use crate::domain::due::testing::job;
+use crate::domain::job::{Job, Policy};
+use crate::domain::lifecycle;
+use crate::domain::schedule::testing::zone;
+
+/// A store under test and what keeps it alive.
+struct Bench {
+    store: Box<dyn Store>,
+    again: Box<dyn Fn() -> Box<dyn Store>>,
+    _folder: tempfile::TempDir,
+    starts: u32,
+}
+
+fn at(text: &str) -> Instant {
+    text.parse().expect("an instant")
+}
+
+fn hourly(policy: Policy) -> Job {
+    let mut job = job("0 * * * *", "UTC");
+    job.catch_up.policy = policy;
+    job
+}
+
+impl Bench {
+    /// One step of a start at `now`, each call by another start.
+    fn step(&mut self, job: &Job, now: &str, ask: Ask) -> Stepped {
+        self.starts += 1;
+        let now = at(now);
+        let cursor = self.store.cursor(&job.name).expect("a cursor");
+        let timetable = job.timetable.as_ref().expect("a timetable");
+        let look = Look {
+            job: job.name.clone(),
+            lookback: Some(State::lookback(job, timetable, cursor, now)),
+            only_task: match ask {
+                Ask::ManualAgain { task } => Some(task),
+                Ask::Owed { .. } | Ask::Manual => None,
+            },
+            may_fold: job.catch_up.policy != Policy::Each,
+        };
+        let step = Step {
+            look,
+            now,
+            spec: Some((timetable.fingerprint(), Spec::of(timetable))),
+            start_grace: job.catch_up.start_grace,
+            run: format!("run-{:04}", self.starts),
+            token: format!("token-{}", self.starts),
+            runner: Runner {
+                start: format!("start-{}", self.starts),
+                host: "h".into(),
+                pid: 7,
+                tz_version: "2026b".into(),
+            },
+        };
+        let mut decide =
+            |state: &State| decide::decide(job, state, now, ask, &|name| Some(zone(name)));
+        self.store.step(&step, &mut decide).expect("a step")
+    }
+
+    fn owed(&mut self, job: &Job, now: &str) -> Stepped {
+        self.step(job, now, Ask::Owed { slots_left: 1000 })
+    }
+
+    fn finish(&mut self, job: &Job, claimed: &Claimed, outcome: Outcome, now: &str) -> bool {
+        let update = lifecycle::after(job, &claimed.task, outcome, Some("exit_code"), at(now));
+        self.store
+            .finish(&finish(claimed, outcome, update, now))
+            .expect("a finish")
+    }
+
+    fn statuses(&mut self, job: &Job) -> Vec<Status> {
+        let (from, to) = (at("2020-01-01T00:00:00Z"), at("2030-01-01T00:00:00Z"));
+        let tasks = self.store.slot_tasks(&job.name, from, to).expect("tasks");
+        tasks.iter().map(|task| task.status).collect()
+    }
+
+    fn outcomes(&mut self, job: &Job) -> Vec<Outcome> {
+        let runs = self.store.history(&job.name, 100, false).expect("runs");
+        runs.iter().rev().map(|run| run.outcome).collect()
+    }
+}
+
+fn finish(claimed: &Claimed, outcome: Outcome, update: Update, now: &str) -> Finish {
+    Finish {
+        run: claimed.run.clone(),
+        task: claimed.task.id,
+        token: claimed.token.clone(),
+        outcome,
+        reason: None,
+        exit_code: Some(0),
+        signal: None,
+        finished_at: at(now),
+        duration_ms: 1500,
+        pid: Some(99),
+        output: b"a\0\xffb".to_vec(),
+        output_index: "[[\"stdout\",4]]".into(),
+        bytes: (4, 0),
+        leftovers: None,
+        was_killed: false,
+        note: None,
+        last_error: None,
+        update,
+    }
+}
+
+fn a_new_job_is_anchored_and_runs_nothing(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    let stepped = bench.owed(&job, "2026-05-05T09:30:00Z");
+    assert!(stepped.claimed.is_none());
+    assert_eq!(
+        bench.store.cursor("j").expect("read"),
+        Some(at("2026-05-05T09:30:00Z"))
+    );
+    assert_eq!(bench.store.versions("j").expect("read").len(), 1);
+    assert_eq!(bench.store.jobs().expect("read"), ["j"]);
+}
+
+fn each_missed_slot_is_one_task_in_order(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    let mut slots = Vec::new();
+    while let Some(claimed) = bench.owed(&job, "2026-05-05T12:00:01Z").claimed {
+        slots.push(claimed.task.slot.expect("a slot"));
+        assert!(bench.finish(&job, &claimed, Outcome::Succeeded, "2026-05-05T12:00:02Z"));
+    }
+    assert_eq!(
+        slots,
+        ["10", "11", "12"].map(|hour| at(&format!("2026-05-05T{hour}:00:00Z")))
+    );
+    assert_eq!(bench.statuses(&job), [Status::Succeeded; 3]);
+    assert_eq!(bench.outcomes(&job), [Outcome::Succeeded; 3]);
+}
+
+fn a_decision_that_changes_nothing_writes_nothing(bench: &mut Bench) {
+    let job = hourly(Policy::Once);
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    let stepped = bench.owed(&job, "2026-05-05T09:40:00Z");
+    assert!(stepped.claimed.is_none() && stepped.plan.is_none());
+    assert_eq!(
+        bench.store.cursor("j").expect("read"),
+        Some(at("2026-05-05T09:30:00Z"))
+    );
+}
+
+fn coalesced_slots_are_one_run_and_one_range(bench: &mut Bench) {
+    let job = hourly(Policy::Once);
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    let claimed = bench
+        .owed(&job, "2026-05-05T12:00:01Z")
+        .claimed
+        .expect("a run");
+    assert_eq!(
+        (claimed.task.coalesced, claimed.trigger),
+        (2, Trigger::CatchUp)
+    );
+    assert_eq!(
+        claimed.task.interval_start,
+        Some(at("2026-05-05T09:00:00Z"))
+    );
+    let skips = bench
+        .store
+        .skips("j", at("2026-05-05T11:00:00Z"), at("2026-05-05T11:00:00Z"))
+        .expect("read");
+    assert_eq!(
+        (skips.len(), skips[0].count, skips[0].reason),
+        (1, 2, Reason::Coalesced)
+    );
+}
+
+fn a_run_without_its_runner_is_lost_and_its_slot_done_again(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    let dead = bench
+        .owed(&job, "2026-05-05T10:00:01Z")
+        .claimed
+        .expect("a run");
+    let stepped = bench.owed(&job, "2026-05-05T10:05:00Z");
+    assert_eq!(stepped.recovered.len(), 1);
+    let alive = stepped.claimed.expect("a run");
+    assert_eq!((alive.task.id, alive.attempt), (dead.task.id, 2));
+    assert!(
+        alive.fence > dead.fence,
+        "the fence grows with each take-over"
+    );
+    assert_eq!(bench.outcomes(&job), [Outcome::Lost, Outcome::Running]);
+    // A result that comes from the dead after all changes nothing.
+    assert!(!bench.finish(&job, &dead, Outcome::Succeeded, "2026-05-05T10:06:00Z"));
+    assert_eq!(bench.statuses(&job), [Status::Running]);
+    assert!(bench.finish(&job, &alive, Outcome::Succeeded, "2026-05-05T10:07:00Z"));
+    assert_eq!(bench.statuses(&job), [Status::Succeeded]);
+}
+
+fn a_failed_task_waits_for_its_retry(bench: &mut Bench) {
+    let mut job = hourly(Policy::Each);
+    job.retry.delays = vec![std::time::Duration::from_secs(300)];
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    let first = bench
+        .owed(&job, "2026-05-05T10:00:01Z")
+        .claimed
+        .expect("a run");
+    bench.finish(&job, &first, Outcome::Failed, "2026-05-05T10:01:00Z");
+    assert!(bench.owed(&job, "2026-05-05T10:02:00Z").claimed.is_none());
+    let second = bench
+        .owed(&job, "2026-05-05T10:06:00Z")
+        .claimed
+        .expect("the retry");
+    assert_eq!((second.attempt, second.trigger), (2, Trigger::Retry));
+    bench.finish(&job, &second, Outcome::Failed, "2026-05-05T10:06:30Z");
+    assert_eq!(bench.statuses(&job), [Status::Failed]);
+    let summary = bench.store.summary("j").expect("read").expect("known");
+    assert_eq!(
+        (
+            summary.failed,
+            summary.consecutive_failures,
+            summary.pending
+        ),
+        (1, 2, 0)
+    );
+    assert_eq!(summary.last_failure, Some(at("2026-05-05T10:06:30Z")));
+}
+
+fn pending_tasks_of_a_once_job_are_folded(bench: &mut Bench) {
+    let job = hourly(Policy::Once);
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    bench
+        .owed(&job, "2026-05-05T10:00:01Z")
+        .claimed
+        .expect("a run that dies");
+    let stepped = bench.owed(&job, "2026-05-05T11:00:01Z");
+    let claimed = stepped.claimed.expect("one run for both");
+    assert_eq!(claimed.task.slot, Some(at("2026-05-05T11:00:00Z")));
+    assert_eq!(
+        (claimed.task.coalesced, claimed.task.interval_start),
+        (1, Some(at("2026-05-05T09:00:00Z")))
+    );
+    assert_eq!(bench.statuses(&job), [Status::Skipped, Status::Running]);
+}
+
+fn a_large_catch_up_is_planned_in_batches(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    bench
+        .owed(&job, "2026-05-25T09:30:00Z")
+        .claimed
+        .expect("a run");
+    assert_eq!(bench.statuses(&job).len(), decide::PLAN_BATCH as usize);
+}
+
+fn a_manual_run_has_no_slot_and_moves_nothing(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    let claimed = bench
+        .step(&job, "2026-05-05T09:30:00Z", Ask::Manual)
+        .claimed
+        .expect("a run");
+    assert_eq!(
+        (claimed.task.slot, claimed.task.key.as_str()),
+        (None, claimed.run.as_str())
+    );
+    assert_eq!(claimed.trigger, Trigger::Manual);
+    assert!(bench.finish(&job, &claimed, Outcome::Succeeded, "2026-05-05T09:31:00Z"));
+    assert_eq!(bench.store.cursor("j").expect("read"), None);
+    let again = bench.step(
+        &job,
+        "2026-05-05T09:32:00Z",
+        Ask::ManualAgain {
+            task: claimed.task.id,
+        },
+    );
+    assert!(again.claimed.is_none());
+}
+
+fn a_manual_run_that_dies_is_not_repeated_by_triggers(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    bench.owed(&job, "2026-05-05T09:20:00Z");
+    bench
+        .step(&job, "2026-05-05T09:30:00Z", Ask::Manual)
+        .claimed
+        .expect("a run");
+    let stepped = bench.owed(&job, "2026-05-05T09:31:00Z");
+    assert_eq!(
+        (stepped.recovered.len(), stepped.claimed.is_none()),
+        (1, true)
+    );
+    let summary = bench.store.summary("j").expect("read").expect("known");
+    assert_eq!((summary.pending, summary.failed), (0, 1));
+}
+
+fn one_wall_clock_time_has_one_task(bench: &mut Bench) {
+    let mut shanghai = job("0 9 * * *", "Asia/Shanghai");
+    shanghai.catch_up.policy = Policy::Each;
+    bench.owed(&shanghai, "2026-05-05T00:00:00Z");
+    let claimed = bench
+        .owed(&shanghai, "2026-05-05T01:00:01Z")
+        .claimed
+        .expect("a run");
+    bench.finish(
+        &shanghai,
+        &claimed,
+        Outcome::Succeeded,
+        "2026-05-05T01:00:02Z",
+    );
+    let mut berlin = job("0 9 * * *", "Europe/Berlin");
+    berlin.catch_up.policy = Policy::Each;
+    bench.owed(&berlin, "2026-05-05T02:00:00Z");
+    assert!(
+        bench
+            .owed(&berlin, "2026-05-05T07:00:01Z")
+            .claimed
+            .is_none()
+    );
+    let skips = bench
+        .store
+        .skips("j", at("2026-05-05T07:00:00Z"), at("2026-05-05T07:00:00Z"))
+        .expect("read");
+    assert_eq!((skips.len(), skips[0].reason), (1, Reason::Duplicate));
+    assert!(
+        bench
+            .owed(&berlin, "2026-05-06T07:00:01Z")
+            .claimed
+            .is_some()
+    );
+}
+
+fn edits_are_kept_as_versions(bench: &mut Bench) {
+    bench.owed(&hourly(Policy::Each), "2026-05-05T09:30:00Z");
+    let mut edited = job("30 * * * *", "UTC");
+    edited.catch_up.policy = Policy::Each;
+    bench.owed(&edited, "2026-05-05T12:10:00Z");
+    let versions = bench.store.versions("j").expect("read");
+    assert_eq!(versions.len(), 2);
+    assert_eq!(versions[1].from, at("2026-05-05T12:10:00Z"));
+    assert_eq!(versions[0].spec.schedule, ["0 * * * *"]);
+    let summary = bench.store.summary("j").expect("read").expect("known");
+    assert_eq!(summary.skipped, [(Reason::Anchored, 3)]);
+}
+
+fn busy_starts_are_counted_since_the_first(bench: &mut Bench) {
+    assert_eq!(bench.store.busy_count("j").expect("read"), 0);
+    bench
+        .store
+        .count_busy("j", at("2026-05-05T09:30:00Z"))
+        .expect("counted");
+    bench
+        .store
+        .count_busy("j", at("2026-05-05T09:31:00Z"))
+        .expect("counted");
+    assert_eq!(bench.store.busy_count("j").expect("read"), 2);
+    let summary = bench.store.summary("j").expect("read").expect("known");
+    assert_eq!(summary.busy_since, Some(at("2026-05-05T09:30:00Z")));
+    // A job that was only ever found busy has not been planned: it is still new.
+    assert_eq!(bench.store.cursor("j").expect("read"), None);
+}
+
+fn a_cursor_moved_by_hand_makes_slots_owed_again_but_done_ones_stay_done(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    let claimed = bench
+        .owed(&job, "2026-05-05T10:00:01Z")
+        .claimed
+        .expect("a run");
+    bench.finish(&job, &claimed, Outcome::Succeeded, "2026-05-05T10:00:02Z");
+    let event = Event {
+        at: at("2026-05-05T10:10:00Z"),
+        action: "cursor",
+        detail: "x".into(),
+        user: "u".into(),
+        host: "h".into(),
+        note: None,
+    };
+    bench
+        .store
+        .set_cursor("j", at("2026-05-05T08:30:00Z"), None, &event)
+        .expect("moved");
+    let mut slots = Vec::new();
+    while let Some(claimed) = bench.owed(&job, "2026-05-05T11:00:01Z").claimed {
+        slots.push(claimed.task.slot.expect("a slot"));
+        bench.finish(&job, &claimed, Outcome::Succeeded, "2026-05-05T11:00:02Z");
+    }
+    assert_eq!(
+        slots,
+        ["09", "11"].map(|hour| at(&format!("2026-05-05T{hour}:00:00Z")))
+    );
+}
+
+fn output_comes_back_byte_for_byte(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    let claimed = bench
+        .step(&job, "2026-05-05T09:30:00Z", Ask::Manual)
+        .claimed
+        .expect("a run");
+    bench.finish(&job, &claimed, Outcome::Succeeded, "2026-05-05T09:31:00Z");
+    let runs = bench.store.history("j", 1, false).expect("read");
+    assert_eq!(runs[0].output, b"a\0\xffb");
+    assert_eq!((runs[0].stdout_bytes, runs[0].duration_ms), (4, Some(1500)));
+    assert!(bench.store.history("j", 9, true).expect("read").is_empty());
+}
+
+fn what_was_written_is_there_for_the_next_start(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    let mut other = (bench.again)();
+    assert_eq!(
+        other.cursor("j").expect("read"),
+        Some(at("2026-05-05T09:30:00Z"))
+    );
+    assert!(other.summary("nobody").expect("read").is_none());
+}
+
+fn the_clock_is_read_in_whole_milliseconds(bench: &mut Bench) {
+    let now = bench.store.now().expect("read");
+    assert_eq!(now.timestamp_subsec_nanos() % 1_000_000, 0);
+    assert!((chrono::Utc::now() - now).abs() < TimeDelta::seconds(60));
+}
+
+/// Runs the suite against the store that `$open` makes.
+macro_rules! contract {
+    ($store:ident, $open:expr; $($rule:ident),+ $(,)?) => {
+        mod $store {
+            $(#[test]
+            fn $rule() {
+                super::$rule(&mut $open());
+            })+
+        }
+    };
+}
+
+fn sqlite() -> Bench {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("s.db");
+    let open = move || Box::new(Sqlite::open(&path).expect("a store")) as Box<dyn Store>;
+    Bench {
+        store: open(),
+        again: Box::new(open),
+        _folder: folder,
+        starts: 0,
+    }
+}
+
+contract!(sqlite, super::sqlite;
+    a_new_job_is_anchored_and_runs_nothing,
+    each_missed_slot_is_one_task_in_order,
+    a_decision_that_changes_nothing_writes_nothing,
+    coalesced_slots_are_one_run_and_one_range,
+    a_run_without_its_runner_is_lost_and_its_slot_done_again,
+    a_failed_task_waits_for_its_retry,
+    pending_tasks_of_a_once_job_are_folded,
+    a_large_catch_up_is_planned_in_batches,
+    a_manual_run_has_no_slot_and_moves_nothing,
+    a_manual_run_that_dies_is_not_repeated_by_triggers,
+    one_wall_clock_time_has_one_task,
+    edits_are_kept_as_versions,
+    busy_starts_are_counted_since_the_first,
+    a_cursor_moved_by_hand_makes_slots_owed_again_but_done_ones_stay_done,
+    output_comes_back_byte_for_byte,
+    what_was_written_is_there_for_the_next_start,
+    the_clock_is_read_in_whole_milliseconds,
+);

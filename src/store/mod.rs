@@ -1,0 +1,399 @@
+//! What is remembered: the verbs every store has, and what goes in and out of them.
+//!
+//! A store decides nothing. It shows the state of a job to a pure decision and carries that out, in one
+//! transaction, so that reading, deciding and writing cannot be torn apart. The one suite in `contract`
+//! runs against every store.
+
+#[cfg(test)]
+mod contract;
+pub mod sqlite;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use chrono::{NaiveDateTime, TimeDelta};
+
+use crate::domain::decide::{Decision, Then};
+use crate::domain::due::{Plan, Reason};
+use crate::domain::lifecycle::{Outcome, Status, Trigger, Update};
+use crate::domain::schedule::Instant;
+use crate::domain::state::{Lookback, RunId, SkipRange, Spec, State, Task, Version};
+
+/// Something remembers: SQLite for one host, PostgreSQL for many.
+pub trait Store {
+    /// The clock that planning goes by, in whole milliseconds: the host's, or the server's.
+    fn now(&mut self) -> Result<Instant, StoreError>;
+
+    /// When the job's cursor stands; none if the job was never seen.
+    fn cursor(&mut self, job: &str) -> Result<Option<Instant>, StoreError>;
+
+    /// What a decision about `job` depends on. Changes nothing.
+    fn state(&mut self, look: &Look) -> Result<State, StoreError>;
+
+    /// Shows the state to `decide` and carries out what it says, in one transaction.
+    fn step(
+        &mut self,
+        step: &Step,
+        decide: &mut dyn FnMut(&State) -> Decision,
+    ) -> Result<Stepped, StoreError>;
+
+    /// Records the end of a run and what it makes of its task, in one transaction. `false` if the attempt was no
+    /// longer the current one: then nothing is changed.
+    fn finish(&mut self, finish: &Finish) -> Result<bool, StoreError>;
+
+    /// Counts a start that found the job's lock busy.
+    fn count_busy(&mut self, job: &str, now: Instant) -> Result<(), StoreError>;
+
+    /// How many starts found the job's lock busy so far.
+    fn busy_count(&mut self, job: &str) -> Result<u64, StoreError>;
+
+    /// Moves the cursor by hand and records who did so.
+    fn set_cursor(
+        &mut self,
+        job: &str,
+        to: Instant,
+        version: Option<&Version>,
+        event: &Event,
+    ) -> Result<(), StoreError>;
+
+    /// Names of all jobs ever seen, sorted.
+    fn jobs(&mut self) -> Result<Vec<String>, StoreError>;
+
+    /// How a job stands; none if it was never seen.
+    fn summary(&mut self, job: &str) -> Result<Option<Summary>, StoreError>;
+
+    /// The newest runs of a job, newest first, with their output only if `with_output`.
+    fn history(&mut self, job: &str, limit: u32, failed_only: bool)
+    -> Result<Vec<Run>, StoreError>;
+
+    /// The slots' own tasks of a job in `[from, to]`, oldest first.
+    fn slot_tasks(
+        &mut self,
+        job: &str,
+        from: Instant,
+        to: Instant,
+    ) -> Result<Vec<SlotTask>, StoreError>;
+
+    /// The skip ranges of a job that touch `[from, to]`, oldest first.
+    fn skips(
+        &mut self,
+        job: &str,
+        from: Instant,
+        to: Instant,
+    ) -> Result<Vec<SkipRange>, StoreError>;
+
+    /// Every version of the job's schedule, oldest first.
+    fn versions(&mut self, job: &str) -> Result<Vec<Version>, StoreError>;
+}
+
+/// Which state is asked for.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// The job.
+    pub job: String,
+    /// How far back tasks matter to planning; none: the job has no schedule.
+    pub lookback: Option<Lookback>,
+    /// Only this task may be the head: the manual one of this start.
+    pub only_task: Option<i64>,
+    /// Whether pending tasks may be folded (`catch_up` other than `each`).
+    pub may_fold: bool,
+}
+
+/// Who asks for a step, and what a claim of it is known by.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Which state the decision sees.
+    pub look: Look,
+    /// The time of the decision.
+    pub now: Instant,
+    /// The schedule in the file.
+    pub spec: Option<(String, Spec)>,
+    /// Late beyond this, a planned slot is a catch-up.
+    pub start_grace: TimeDelta,
+    /// Id of the run that a claim starts.
+    pub run: RunId,
+    /// What the claimed attempt is known by.
+    pub token: String,
+    /// The claimer.
+    pub runner: Runner,
+}
+
+/// A jobrun process.
+#[derive(Clone, Debug)]
+pub struct Runner {
+    /// What this one start is known by, for ever.
+    pub start: String,
+    /// The host's name.
+    pub host: String,
+    /// The process id.
+    pub pid: u32,
+    /// Version of the zone rules in use.
+    pub tz_version: String,
+}
+
+/// What a step did.
+#[derive(Clone, Debug)]
+pub struct Stepped {
+    /// Runs found without their runner.
+    pub recovered: Vec<crate::domain::decide::Recovered>,
+    /// What was planned.
+    pub plan: Option<Plan>,
+    /// The run that was started.
+    pub claimed: Option<Claimed>,
+    /// What to do if none was.
+    pub then: Then,
+    /// Slots that stay owed beyond the limit.
+    pub owed: u64,
+}
+
+/// A run that was started: its row says `running`.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// The run.
+    pub run: RunId,
+    /// Its task, as it was before.
+    pub task: Task,
+    /// Which run of the task this is, from 1.
+    pub attempt: u32,
+    /// What made the run start.
+    pub trigger: Trigger,
+    /// What the attempt is known by.
+    pub token: String,
+    /// The lease's growing number.
+    pub fence: i64,
+    /// When it started.
+    pub started_at: Instant,
+}
+
+/// The end of a run.
+#[derive(Clone, Debug)]
+pub struct Finish {
+    /// The run.
+    pub run: RunId,
+    /// Its task.
+    pub task: i64,
+    /// What the attempt is known by.
+    pub token: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why it did not succeed.
+    pub reason: Option<String>,
+    /// The command's exit code.
+    pub exit_code: Option<i32>,
+    /// The signal the command died of.
+    pub signal: Option<i32>,
+    /// When it ended.
+    pub finished_at: Instant,
+    /// How long it took, by a monotonic clock.
+    pub duration_ms: i64,
+    /// The command's process id.
+    pub pid: Option<u32>,
+    /// Kept output, in order of arrival.
+    pub output: Vec<u8>,
+    /// JSON: which bytes of `output` came from which stream, and what was left out.
+    pub output_index: String,
+    /// Bytes written to stdout and stderr.
+    pub bytes: (u64, u64),
+    /// JSON: processes that outlived the command.
+    pub leftovers: Option<String>,
+    /// Whether it took SIGKILL to end it.
+    pub was_killed: bool,
+    /// Anything else worth knowing.
+    pub note: Option<String>,
+    /// One line about what went wrong, for the task.
+    pub last_error: Option<String>,
+    /// What it makes of the task.
+    pub update: Update,
+}
+
+/// Something done by hand.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// When.
+    pub at: Instant,
+    /// The verb.
+    pub action: &'static str,
+    /// What exactly.
+    pub detail: String,
+    /// Which user.
+    pub user: String,
+    /// On which host.
+    pub host: String,
+    /// Why, in their words.
+    pub note: Option<String>,
+}
+
+/// How a job stands.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Every slot up to here is a task or a recorded skip.
+    pub cursor: Option<Instant>,
+    /// When a start first saw the job.
+    pub first_seen_at: Option<Instant>,
+    /// Starts that found the lock busy.
+    pub busy_count: u64,
+    /// Since when they are counted.
+    pub busy_since: Option<Instant>,
+    /// Pending tasks.
+    pub pending: u64,
+    /// When the first of them is due.
+    pub pending_due_at: Option<Instant>,
+    /// The oldest slot of a pending task that was never tried.
+    pub untried_slot: Option<Instant>,
+    /// Failed tasks.
+    pub failed: u64,
+    /// Failed and timed-out runs since the last success.
+    pub consecutive_failures: u64,
+    /// When the first of them started.
+    pub failing_since: Option<Instant>,
+    /// Slots left out, by reason.
+    pub skipped: Vec<(Reason, u64)>,
+    /// The newest run that is marked as running.
+    pub running: Option<Run>,
+    /// The newest run that has ended.
+    pub last: Option<Run>,
+    /// The newest run of all.
+    pub last_start: Option<Instant>,
+    /// End of the newest success.
+    pub last_success: Option<Instant>,
+    /// End of the newest failure.
+    pub last_failure: Option<Instant>,
+}
+
+/// A row of the run table.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// UUIDv7.
+    pub id: RunId,
+    /// The slot, if one.
+    pub slot: Option<Instant>,
+    /// The task's key.
+    pub key: String,
+    /// Which run of the task, from 1.
+    pub attempt: u32,
+    /// What made it start.
+    pub trigger: Trigger,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The command's exit code.
+    pub exit_code: Option<i32>,
+    /// The signal the command died of.
+    pub signal: Option<i32>,
+    /// Why it did not succeed.
+    pub reason: Option<String>,
+    /// When it started.
+    pub started_at: Instant,
+    /// When it ended.
+    pub finished_at: Option<Instant>,
+    /// How long it took.
+    pub duration_ms: Option<i64>,
+    /// The host.
+    pub host: String,
+    /// jobrun's process id.
+    pub pid: u32,
+    /// Version of the zone rules.
+    pub tz_version: String,
+    /// The lease's number.
+    pub fence: i64,
+    /// Bytes written to stdout.
+    pub stdout_bytes: u64,
+    /// Bytes written to stderr.
+    pub stderr_bytes: u64,
+    /// JSON: processes that outlived the command.
+    pub leftovers: Option<String>,
+    /// Whether it took SIGKILL to end it.
+    pub was_killed: bool,
+    /// Anything else worth knowing.
+    pub note: Option<String>,
+    /// Kept output, in order of arrival.
+    pub output: Vec<u8>,
+    /// JSON: which bytes came from which stream.
+    pub output_index: Option<String>,
+}
+
+/// A slot's own task.
+#[derive(Clone, Debug)]
+pub struct SlotTask {
+    /// The slot.
+    pub slot: Instant,
+    /// Its wall-clock time.
+    pub nominal: Option<NaiveDateTime>,
+    /// Where it stands.
+    pub status: Status,
+    /// Why it failed or was left out.
+    pub reason: Option<String>,
+    /// Its newest run.
+    pub run: Option<RunId>,
+}
+
+/// Why a store could not do what it was asked.
+#[derive(Debug)]
+pub struct StoreError {
+    /// The file or the server.
+    pub place: String,
+    /// What went wrong.
+    pub message: String,
+    /// The way out.
+    pub hint: Option<String>,
+}
+
+impl StoreError {
+    /// An error about the store at `place`.
+    pub fn new(place: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            place: place.into(),
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    /// With the way out.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "store `{}`: {}", self.place, self.message)
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+/// Where a store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Url {
+    /// An SQLite file.
+    Sqlite(PathBuf),
+}
+
+impl Url {
+    /// Reads `sqlite:PATH`; the error says what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("sqlite:") {
+            Some("") => Err("the path after `sqlite:` is missing".into()),
+            Some(path) => Ok(Self::Sqlite(PathBuf::from(path))),
+            None => Err(format!("`{text}` is not a store: write `sqlite:PATH`")),
+        }
+    }
+}
+
+/// Opens the store for starts that write: makes it and brings its schema up to date as needed.
+pub fn open(url: &Url) -> Result<Box<dyn Store>, StoreError> {
+    match url {
+        Url::Sqlite(path) => Ok(Box::new(sqlite::Sqlite::open(path)?)),
+    }
+}
+
+/// Opens the store for reading; none if there is no store yet.
+pub fn open_for_reading(url: &Url) -> Result<Option<Box<dyn Store>>, StoreError> {
+    match url {
+        Url::Sqlite(path) => {
+            Ok(sqlite::Sqlite::open_for_reading(path)?
+                .map(|store| Box::new(store) as Box<dyn Store>))
+        }
+    }
+}

@@ -1,0 +1,127 @@
+CREATE TABLE jobrun_meta (
+    key   TEXT PRIMARY KEY NOT NULL,
+    value TEXT NOT NULL
+);
+
+CREATE TABLE jobrun_job (
+    job           TEXT PRIMARY KEY NOT NULL,
+    cursor        INTEGER,
+    interval_end  INTEGER,
+    first_seen_at INTEGER NOT NULL,
+    busy_count    INTEGER NOT NULL DEFAULT 0,
+    busy_since    INTEGER
+);
+
+CREATE TABLE jobrun_schedule (
+    id          INTEGER PRIMARY KEY,
+    job         TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    spec        TEXT NOT NULL,
+    from_at     INTEGER NOT NULL,
+    host        TEXT NOT NULL
+);
+CREATE INDEX jobrun_schedule_job ON jobrun_schedule (job, id);
+
+CREATE TABLE jobrun_task (
+    id             INTEGER PRIMARY KEY,
+    job            TEXT NOT NULL,
+    slot           INTEGER,
+    nominal        TEXT,
+    is_fixed_time  INTEGER NOT NULL DEFAULT 0,
+    key            TEXT NOT NULL DEFAULT '' CHECK (length(CAST(key AS BLOB)) <= 512),
+    payload        TEXT,
+    status         TEXT NOT NULL DEFAULT 'pending'
+                   CHECK (status IN ('pending', 'running', 'succeeded', 'failed', 'skipped')),
+    reason         TEXT,
+    due_at         INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)),
+    attempts       INTEGER NOT NULL DEFAULT 0,
+    interruptions  INTEGER NOT NULL DEFAULT 0,
+    runs           INTEGER NOT NULL DEFAULT 0,
+    first_tried_at INTEGER,
+    claim_token    TEXT,
+    claim_lease    TEXT,
+    last_error     TEXT,
+    "trigger"      TEXT NOT NULL DEFAULT 'enqueue',
+    interval_start INTEGER,
+    coalesced      INTEGER NOT NULL DEFAULT 0,
+    checkpoint     TEXT,
+    created_at     INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)),
+    completed_at   INTEGER
+);
+CREATE UNIQUE INDEX jobrun_task_slot ON jobrun_task (job, slot, key) WHERE slot IS NOT NULL;
+CREATE UNIQUE INDEX jobrun_task_key ON jobrun_task (job, key) WHERE slot IS NULL;
+CREATE UNIQUE INDEX jobrun_task_nominal ON jobrun_task (job, nominal) WHERE is_fixed_time = 1 AND key = '';
+CREATE INDEX jobrun_task_due ON jobrun_task (job, due_at, id) WHERE status = 'pending';
+CREATE INDEX jobrun_task_manual ON jobrun_task (job) WHERE status = 'pending' AND "trigger" = 'manual';
+CREATE INDEX jobrun_task_open ON jobrun_task (job, status) WHERE status IN ('running', 'failed');
+
+CREATE TABLE jobrun_run (
+    seq          INTEGER PRIMARY KEY,
+    id           TEXT NOT NULL UNIQUE,
+    job          TEXT NOT NULL,
+    task_id      INTEGER,
+    slot         INTEGER,
+    key          TEXT NOT NULL DEFAULT '',
+    attempt      INTEGER NOT NULL,
+    "trigger"    TEXT NOT NULL,
+    outcome      TEXT NOT NULL CHECK (outcome IN ('running', 'succeeded', 'failed', 'timed_out', 'interrupted',
+                                                  'lost', 'lock_lost', 'snoozed')),
+    exit_code    INTEGER,
+    signal       INTEGER,
+    reason       TEXT,
+    started_at   INTEGER NOT NULL,
+    finished_at  INTEGER,
+    duration_ms  INTEGER,
+    host         TEXT NOT NULL,
+    pid          INTEGER NOT NULL,
+    child_pid    INTEGER,
+    backend_pid  INTEGER,
+    tz_version   TEXT NOT NULL,
+    fence        INTEGER NOT NULL,
+    items_done   INTEGER,
+    items_failed INTEGER,
+    output       BLOB,
+    output_index TEXT,
+    stdout_bytes INTEGER NOT NULL DEFAULT 0,
+    stderr_bytes INTEGER NOT NULL DEFAULT 0,
+    leftovers    TEXT,
+    killed       INTEGER NOT NULL DEFAULT 0,
+    note         TEXT
+);
+CREATE INDEX jobrun_run_job ON jobrun_run (job, seq);
+CREATE INDEX jobrun_run_outcome ON jobrun_run (job, outcome, seq);
+CREATE INDEX jobrun_run_slot ON jobrun_run (job, slot, seq) WHERE slot IS NOT NULL;
+
+CREATE TABLE jobrun_skip (
+    id         INTEGER PRIMARY KEY,
+    job        TEXT NOT NULL,
+    from_slot  INTEGER NOT NULL,
+    to_slot    INTEGER NOT NULL,
+    count      INTEGER NOT NULL,
+    reason     TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    note       TEXT
+);
+CREATE INDEX jobrun_skip_job ON jobrun_skip (job, to_slot);
+
+CREATE TABLE jobrun_lease (
+    name     TEXT PRIMARY KEY NOT NULL,
+    fence    INTEGER NOT NULL,
+    holder   TEXT NOT NULL,
+    run_id   TEXT,
+    host     TEXT NOT NULL,
+    pid      INTEGER NOT NULL,
+    taken_at INTEGER NOT NULL
+);
+
+CREATE TABLE jobrun_event (
+    id     INTEGER PRIMARY KEY,
+    at     INTEGER NOT NULL,
+    job    TEXT NOT NULL,
+    action TEXT NOT NULL,
+    detail TEXT NOT NULL,
+    user   TEXT NOT NULL,
+    host   TEXT NOT NULL,
+    note   TEXT
+);
+CREATE INDEX jobrun_event_job ON jobrun_event (job, id);

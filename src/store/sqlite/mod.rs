@@ -1,0 +1,193 @@
+//! The embedded store: one SQLite file, shared by all jobrun processes of a host.
+
+mod open;
+mod read;
+mod state;
+mod step;
+
+use std::path::PathBuf;
+
+use chrono::{DateTime, NaiveDateTime, Utc};
+use rusqlite::types::{FromSqlError, FromSqlResult, ValueRef};
+use rusqlite::{Connection, Row, TransactionBehavior};
+
+use super::{Event, Finish, Look, Run, SlotTask, Step, Stepped, Store, StoreError, Summary};
+use crate::domain::decide::Decision;
+use crate::domain::schedule::Instant;
+use crate::domain::state::{SkipRange, State, Version};
+
+/// An open SQLite file.
+pub struct Sqlite {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl Sqlite {
+    /// Runs `work` in a write transaction and names the file in what goes wrong.
+    fn write<T>(
+        &mut self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        let path = &self.path;
+        let written = (|| {
+            let transaction = self
+                .connection
+                .transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let value = work(&transaction)?;
+            transaction.commit()?;
+            Ok(value)
+        })();
+        written.map_err(|error| open::store_error(path, &error))
+    }
+
+    /// Runs `work` on one snapshot and names the file in what goes wrong.
+    fn read<T>(
+        &mut self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        let path = &self.path;
+        let value = (|| {
+            let transaction = self
+                .connection
+                .transaction_with_behavior(TransactionBehavior::Deferred)?;
+            work(&transaction)
+        })();
+        value.map_err(|error| open::store_error(path, &error))
+    }
+}
+
+impl Store for Sqlite {
+    fn now(&mut self) -> Result<Instant, StoreError> {
+        let now = Utc::now();
+        Ok(DateTime::from_timestamp_millis(now.timestamp_millis()).unwrap_or(now))
+    }
+
+    fn cursor(&mut self, job: &str) -> Result<Option<Instant>, StoreError> {
+        self.read(|db| state::cursor(db, job))
+    }
+
+    fn state(&mut self, look: &Look) -> Result<State, StoreError> {
+        self.read(|db| state::load(db, look))
+    }
+
+    fn step(
+        &mut self,
+        step: &Step,
+        decide: &mut dyn FnMut(&State) -> Decision,
+    ) -> Result<Stepped, StoreError> {
+        self.write(|db| step::step(db, step, decide))
+    }
+
+    fn finish(&mut self, finish: &Finish) -> Result<bool, StoreError> {
+        self.write(|db| step::finish(db, finish))
+    }
+
+    fn count_busy(&mut self, job: &str, now: Instant) -> Result<(), StoreError> {
+        self.write(|db| step::count_busy(db, job, now))
+    }
+
+    fn busy_count(&mut self, job: &str) -> Result<u64, StoreError> {
+        self.read(|db| state::busy_count(db, job))
+    }
+
+    fn set_cursor(
+        &mut self,
+        job: &str,
+        to: Instant,
+        version: Option<&Version>,
+        event: &Event,
+    ) -> Result<(), StoreError> {
+        self.write(|db| step::set_cursor(db, job, to, version, event))
+    }
+
+    fn jobs(&mut self) -> Result<Vec<String>, StoreError> {
+        self.read(read::jobs)
+    }
+
+    fn summary(&mut self, job: &str) -> Result<Option<Summary>, StoreError> {
+        self.read(|db| read::summary(db, job))
+    }
+
+    fn history(
+        &mut self,
+        job: &str,
+        limit: u32,
+        failed_only: bool,
+    ) -> Result<Vec<Run>, StoreError> {
+        self.read(|db| read::history(db, job, limit, failed_only))
+    }
+
+    fn slot_tasks(
+        &mut self,
+        job: &str,
+        from: Instant,
+        to: Instant,
+    ) -> Result<Vec<SlotTask>, StoreError> {
+        self.read(|db| read::slot_tasks(db, job, from, to))
+    }
+
+    fn skips(
+        &mut self,
+        job: &str,
+        from: Instant,
+        to: Instant,
+    ) -> Result<Vec<SkipRange>, StoreError> {
+        self.read(|db| read::skips(db, job, from, to))
+    }
+
+    fn versions(&mut self, job: &str) -> Result<Vec<Version>, StoreError> {
+        self.read(|db| state::versions(db, job, u32::MAX))
+    }
+}
+
+/// How wall-clock times are stored: sortable as text.
+const NOMINAL: &str = "%Y-%m-%dT%H:%M:%S";
+
+/// Milliseconds since 1970, as stored.
+fn ms(at: Instant) -> i64 {
+    at.timestamp_millis()
+}
+
+/// A column of milliseconds as an instant.
+struct Ms(Instant);
+
+impl rusqlite::types::FromSql for Ms {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let millis = value.as_i64()?;
+        DateTime::from_timestamp_millis(millis)
+            .map(Ms)
+            .ok_or(FromSqlError::OutOfRange(millis))
+    }
+}
+
+/// A column of wall-clock time.
+struct Local(NaiveDateTime);
+
+impl rusqlite::types::FromSql for Local {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        NaiveDateTime::parse_from_str(value.as_str()?, NOMINAL)
+            .map(Local)
+            .map_err(FromSqlError::other)
+    }
+}
+
+fn instant(row: &Row<'_>, column: &str) -> rusqlite::Result<Instant> {
+    row.get::<_, Ms>(column).map(|ms| ms.0)
+}
+
+fn maybe_instant(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<Instant>> {
+    Ok(row.get::<_, Option<Ms>>(column)?.map(|ms| ms.0))
+}
+
+/// A column that holds one of a closed set of words.
+fn word<T>(
+    row: &Row<'_>,
+    column: &str,
+    from_word: impl Fn(&str) -> Option<T>,
+) -> rusqlite::Result<T> {
+    let text: String = row.get(column)?;
+    from_word(&text).ok_or_else(|| {
+        let message = format!("column `{column}` holds the unknown word `{text}`");
+        rusqlite::Error::ToSqlConversionFailure(message.into())
+    })
+}

@@ -1,0 +1,317 @@
+//! Opening the file: what is refused, how it is set up, and the numbered changes of its schema.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
+
+use super::Sqlite;
+use crate::store::StoreError;
+
+/// How long another process's transaction is waited for.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pages in the write-ahead log at which a commit also tidies it up; a longer log makes opening slow.
+const CHECKPOINT_PAGES: u32 = 200;
+/// How often the switch to write-ahead logging is tried while others open the same new file.
+const WAL_TRIES: u32 = 300;
+/// Between two such tries.
+const WAL_PAUSE: Duration = Duration::from_millis(20);
+
+/// The changes of the schema, oldest first; the store's schema version is how many of them it has.
+const MIGRATIONS: [&str; 1] = [include_str!("001_core.sql")];
+/// The oldest jobrun that may write a store with all of [`MIGRATIONS`].
+const OLDEST_WRITER: &str = "0.1.0";
+/// This jobrun.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+impl Sqlite {
+    /// Opens the file for writing; makes it and brings its schema up to date as needed.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        refuse_unusable(path)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection =
+            Connection::open_with_flags(path, flags).map_err(|error| store_error(path, &error))?;
+        let store = set_up(connection).map_err(|error| store_error(path, &error))?;
+        let mut store = Self {
+            connection: store,
+            path: path.to_owned(),
+        };
+        store.migrate()?;
+        Ok(store)
+    }
+
+    /// Opens the file for reading; none if there is no store in it yet.
+    pub fn open_for_reading(path: &Path) -> Result<Option<Self>, StoreError> {
+        if !path.exists() {
+            return Ok(None);
+        }
+        refuse_unusable(path)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection =
+            Connection::open_with_flags(path, flags).map_err(|error| store_error(path, &error))?;
+        let schema = (|| {
+            connection.busy_timeout(BUSY_TIMEOUT)?;
+            connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+            schema(&connection)
+        })();
+        let Some(schema) = schema.map_err(|error| store_error(path, &error))? else {
+            return Ok(None);
+        };
+        refuse_newer(path, &schema)?;
+        if schema.version < MIGRATIONS.len() {
+            let message = format!(
+                "its schema {} is older than this jobrun's {}",
+                schema.version,
+                MIGRATIONS.len()
+            );
+            return Err(StoreError::new(path.display().to_string(), message)
+                .hint("any `jobrun run` with this binary brings it up to date"));
+        }
+        Ok(Some(Self {
+            connection,
+            path: path.to_owned(),
+        }))
+    }
+
+    /// Applies the changes that are missing, in one transaction; many may start at once.
+    fn migrate(&mut self) -> Result<(), StoreError> {
+        let failed = |error: &rusqlite::Error| store_error(&self.path, error);
+        if let Some(schema) = schema(&self.connection).map_err(|error| failed(&error))? {
+            refuse_newer(&self.path, &schema)?;
+            if schema.version >= MIGRATIONS.len() {
+                return Ok(());
+            }
+        }
+        let migrated = (|| {
+            let transaction = self
+                .connection
+                .transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let done = schema(&transaction)?.map_or(0, |schema| schema.version);
+            for migration in MIGRATIONS.iter().skip(done) {
+                transaction.execute_batch(migration)?;
+            }
+            let mut set = transaction.prepare(
+                "INSERT INTO jobrun_meta (key, value) VALUES (?1, ?2)
+                 ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            )?;
+            set.execute(("schema", MIGRATIONS.len().to_string()))?;
+            set.execute(("oldest_writer", OLDEST_WRITER))?;
+            drop(set);
+            transaction.commit()
+        })();
+        migrated.map_err(|error| store_error(&self.path, &error))
+    }
+}
+
+/// What a store says about its schema.
+struct Schema {
+    version: usize,
+    oldest_writer: String,
+}
+
+/// The schema of the store in the file; none if there is no store in it.
+fn schema(db: &Connection) -> rusqlite::Result<Option<Schema>> {
+    let has_meta = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'jobrun_meta'";
+    if db.query_row(has_meta, (), |_| Ok(())).optional()?.is_none() {
+        return Ok(None);
+    }
+    let value = |key: &str| {
+        db.query_row(
+            "SELECT value FROM jobrun_meta WHERE key = ?1",
+            [key],
+            |row| row.get::<_, String>(0),
+        )
+        .optional()
+    };
+    let version = value("schema")?
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0);
+    let oldest_writer = value("oldest_writer")?.unwrap_or_default();
+    Ok(Some(Schema {
+        version,
+        oldest_writer,
+    }))
+}
+
+fn refuse_newer(path: &Path, schema: &Schema) -> Result<(), StoreError> {
+    if numbers(&schema.oldest_writer) <= numbers(VERSION) {
+        return Ok(());
+    }
+    let message = format!(
+        "it needs jobrun {} or newer, and this is {VERSION}",
+        schema.oldest_writer
+    );
+    Err(StoreError::new(path.display().to_string(), message)
+        .hint("install the newer jobrun on this host too"))
+}
+
+/// The numbers of a version, to compare by.
+fn numbers(version: &str) -> Vec<u64> {
+    version
+        .split(['.', '-', '+'])
+        .map_while(|part| part.parse().ok())
+        .collect()
+}
+
+/// Settings of every writing connection, and of the file when it is new.
+fn set_up(db: Connection) -> rusqlite::Result<Connection> {
+    // Before anything else: without it the first look at a file that others are making fails at once.
+    db.busy_timeout(BUSY_TIMEOUT)?;
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    let mode: String = db.query_row("PRAGMA journal_mode", (), |row| row.get(0))?;
+    if mode != "wal" {
+        // Space of pruned rows is given back only in a file that was made so.
+        db.execute_batch("PRAGMA auto_vacuum = INCREMENTAL")?;
+        to_wal(&db)?;
+    }
+    // FULL: in this mode NORMAL may lose the last commits with the power, and a done slot would run again.
+    db.pragma_update(None, "synchronous", "FULL")?;
+    db.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    Ok(db)
+}
+
+/// Switches to write-ahead logging. SQLite does not wait for the lock this takes, so we do.
+fn to_wal(db: &Connection) -> rusqlite::Result<()> {
+    for _ in 1..WAL_TRIES {
+        match db.query_row("PRAGMA journal_mode = WAL", (), |row| {
+            row.get::<_, String>(0)
+        }) {
+            Ok(mode) if mode == "wal" => return Ok(()),
+            Ok(_) => {}
+            Err(error) if is_busy(&error) => {}
+            Err(error) => return Err(error),
+        }
+        std::thread::sleep(WAL_PAUSE);
+    }
+    db.query_row("PRAGMA journal_mode = WAL", (), |_| Ok(()))
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+    )
+}
+
+/// Says what SQLite would only call "unable to open database file".
+fn refuse_unusable(path: &Path) -> Result<(), StoreError> {
+    let place = path.display().to_string();
+    if path.is_dir() {
+        return Err(StoreError::new(place, "it is a directory")
+            .hint("name a file in it, for example `jobrun.db`"));
+    }
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        let message = format!("its directory `{}` does not exist", folder.display());
+        return Err(
+            StoreError::new(place, message).hint(format!("mkdir -p '{}'", folder.display()))
+        );
+    }
+    Ok(())
+}
+
+/// What SQLite said, with the file it is about and the way out.
+pub(super) fn store_error(path: &Path, error: &rusqlite::Error) -> StoreError {
+    let place = path.display().to_string();
+    let user = rustix::process::geteuid().as_raw();
+    let (message, hint) = match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => (
+            "the file is not an SQLite database".into(),
+            Some("choose another file in `store.url`"),
+        ),
+        Some(ErrorCode::CannotOpen) => (
+            format!("cannot be opened by user id {user}"),
+            Some("jobrun needs to write the file and the directory it is in"),
+        ),
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => (
+            format!("cannot be written by user id {user}"),
+            Some("jobrun needs to write the file and the directory it is in"),
+        ),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
+            format!(
+                "another program kept it locked for {} s",
+                BUSY_TIMEOUT.as_secs()
+            ),
+            Some("find it with `fuser` on the file"),
+        ),
+        Some(ErrorCode::DiskFull) => ("the disk is full".into(), None),
+        _ => (error.to_string(), None),
+    };
+    let said = StoreError::new(place, message);
+    match hint {
+        Some(hint) => said.hint(hint),
+        None => said,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(path: &Path) -> String {
+        let error = Sqlite::open(path).err().expect("refused");
+        error.to_string()
+    }
+
+    #[test]
+    fn unusable_paths_are_told_apart() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert!(message(folder.path()).contains("it is a directory"));
+        assert!(message(&folder.path().join("no/such.db")).contains("does not exist"));
+        let text = folder.path().join("text.db");
+        std::fs::write(
+            &text,
+            "hello, this is not a database at all, it is just some text",
+        )
+        .expect("written");
+        assert!(message(&text).contains("not an SQLite database"));
+        assert_eq!(std::fs::read_to_string(&text).expect("read")[..5], *"hello");
+    }
+
+    #[test]
+    fn a_store_that_needs_a_newer_jobrun_is_refused_by_both_versions() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("s.db");
+        let store = Sqlite::open(&path).expect("made");
+        store
+            .connection
+            .execute(
+                "UPDATE jobrun_meta SET value = '9.1.0' WHERE key = 'oldest_writer'",
+                (),
+            )
+            .expect("updated");
+        drop(store);
+        let said = message(&path);
+        assert!(said.contains("9.1.0") && said.contains(VERSION), "{said}");
+        assert!(Sqlite::open_for_reading(&path).is_err());
+    }
+
+    #[test]
+    fn a_new_file_gives_space_back_and_logs_ahead() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Sqlite::open(&folder.path().join("s.db")).expect("made");
+        let pragma = |name: &str| {
+            let sql = format!("PRAGMA {name}");
+            store
+                .connection
+                .query_row(&sql, (), |row| row.get::<_, rusqlite::types::Value>(0))
+                .expect("a value")
+        };
+        assert_eq!(pragma("auto_vacuum"), 2.into());
+        assert_eq!(pragma("journal_mode"), "wal".to_owned().into());
+        assert_eq!(pragma("synchronous"), 2.into());
+    }
+
+    #[test]
+    fn there_is_nothing_to_read_before_the_first_start() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("s.db");
+        assert!(Sqlite::open_for_reading(&path).expect("no error").is_none());
+        assert!(!path.exists());
+    }
+}

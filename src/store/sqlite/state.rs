@@ -1,0 +1,167 @@
+//! Reading what a decision about a job depends on.
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::{Local, NOMINAL, instant, maybe_instant, word};
+use crate::domain::lifecycle::Trigger;
+use crate::domain::schedule::Instant;
+use crate::domain::state::{Left, Lookback, Settled, Spec, State, Task, Version};
+use crate::store::Look;
+
+/// Versions of a schedule that a decision looks at: more edits than this within a day do not count as returning.
+const VERSIONS_SEEN: u32 = 100;
+/// Pending tasks that one decision may fold.
+const FOLD_LIMIT: u32 = 10_000;
+
+/// The columns of [`task`].
+const TASK: &str = "t.id, t.slot, t.nominal, t.key, t.due_at, t.attempts, t.interruptions, t.runs, t.\"trigger\", \
+                    t.interval_start, t.coalesced";
+
+pub(super) fn cursor(db: &Connection, job: &str) -> rusqlite::Result<Option<Instant>> {
+    let mut query = db.prepare_cached("SELECT cursor FROM jobrun_job WHERE job = ?1")?;
+    let cursor = query
+        .query_row([job], |row| maybe_instant(row, "cursor"))
+        .optional()?;
+    Ok(cursor.flatten())
+}
+
+pub(super) fn busy_count(db: &Connection, job: &str) -> rusqlite::Result<u64> {
+    let mut query = db.prepare_cached("SELECT busy_count FROM jobrun_job WHERE job = ?1")?;
+    Ok(query
+        .query_row([job], |row| row.get(0))
+        .optional()?
+        .unwrap_or(0))
+}
+
+pub(super) fn load(db: &Connection, look: &Look) -> rusqlite::Result<State> {
+    let job = look.job.as_str();
+    let mut query =
+        db.prepare_cached("SELECT cursor, interval_end FROM jobrun_job WHERE job = ?1")?;
+    let position = query
+        .query_row([job], |row| {
+            Ok((
+                maybe_instant(row, "cursor")?,
+                maybe_instant(row, "interval_end")?,
+            ))
+        })
+        .optional()?;
+    let (cursor, interval_end) = position.unwrap_or_default();
+    let mut state = State {
+        cursor,
+        interval_end,
+        ..State::default()
+    };
+    if let Some(lookback) = &look.lookback {
+        state.versions = versions(db, job, VERSIONS_SEEN)?;
+        state.settled = settled(db, job, lookback)?;
+    }
+    state.left = left(db, look)?;
+    state.head = head(db, look)?;
+    if look.may_fold {
+        state.foldable = foldable(db, job)?;
+    }
+    Ok(state)
+}
+
+/// The newest `limit` versions of the job's schedule, oldest first.
+pub(super) fn versions(db: &Connection, job: &str, limit: u32) -> rusqlite::Result<Vec<Version>> {
+    let mut query = db.prepare_cached(
+        "SELECT fingerprint, spec, from_at, host FROM jobrun_schedule WHERE job = ?1 ORDER BY id DESC LIMIT ?2",
+    )?;
+    let rows = query.query_map(params![job, limit], |row| {
+        let spec: String = row.get("spec")?;
+        let spec: Spec = serde_json::from_str(&spec).map_err(|error| {
+            rusqlite::Error::FromSqlConversionFailure(
+                1,
+                rusqlite::types::Type::Text,
+                Box::new(error),
+            )
+        })?;
+        Ok(Version {
+            fingerprint: row.get("fingerprint")?,
+            spec,
+            from: instant(row, "from_at")?,
+            host: row.get("host")?,
+        })
+    })?;
+    let mut versions = rows.collect::<rusqlite::Result<Vec<Version>>>()?;
+    versions.reverse();
+    Ok(versions)
+}
+
+fn settled(db: &Connection, job: &str, lookback: &Lookback) -> rusqlite::Result<Vec<Settled>> {
+    let mut query = db.prepare_cached(
+        "SELECT slot, CASE WHEN is_fixed_time = 1 THEN nominal END AS nominal FROM jobrun_task
+         WHERE job = ?1 AND slot > ?2 AND slot IS NOT NULL AND key = ''
+         UNION
+         SELECT slot, nominal FROM jobrun_task
+         WHERE job = ?1 AND nominal > ?3 AND is_fixed_time = 1 AND key = ''
+         ORDER BY slot",
+    )?;
+    let nominal = lookback.nominal.format(NOMINAL).to_string();
+    let rows = query.query_map(params![job, super::ms(lookback.slot), nominal], |row| {
+        Ok(Settled {
+            slot: instant(row, "slot")?,
+            nominal: row.get::<_, Option<Local>>("nominal")?.map(|local| local.0),
+        })
+    })?;
+    rows.collect()
+}
+
+fn left(db: &Connection, look: &Look) -> rusqlite::Result<Vec<Left>> {
+    let mut query = db.prepare_cached(&format!(
+        "SELECT {TASK}, (SELECT r.id FROM jobrun_run r WHERE r.job = ?1 AND r.outcome = 'running' AND r.task_id = t.id
+                         ORDER BY r.seq DESC LIMIT 1) AS run
+         FROM jobrun_task t WHERE t.job = ?1 AND t.status = 'running'
+         UNION ALL
+         SELECT {TASK}, NULL FROM jobrun_task t
+         WHERE t.job = ?1 AND t.status = 'pending' AND t.\"trigger\" = 'manual' AND t.id IS NOT ?2"
+    ))?;
+    let rows = query.query_map(params![look.job, look.only_task], |row| {
+        Ok(Left {
+            task: task(row)?,
+            run: row.get("run")?,
+        })
+    })?;
+    rows.collect()
+}
+
+fn head(db: &Connection, look: &Look) -> rusqlite::Result<Option<Task>> {
+    if let Some(only) = look.only_task {
+        let sql =
+            format!("SELECT {TASK} FROM jobrun_task t WHERE t.id = ?1 AND t.status = 'pending'");
+        return db.prepare_cached(&sql)?.query_row([only], task).optional();
+    }
+    let mut query = db.prepare_cached(&format!(
+        "SELECT {TASK} FROM jobrun_task t
+         WHERE t.job = ?1 AND t.status = 'pending' AND t.\"trigger\" <> 'manual' ORDER BY t.due_at, t.id LIMIT 1"
+    ))?;
+    query.query_row([&look.job], task).optional()
+}
+
+fn foldable(db: &Connection, job: &str) -> rusqlite::Result<Vec<Task>> {
+    let mut query = db.prepare_cached(&format!(
+        "SELECT {TASK} FROM jobrun_task t
+         WHERE t.job = ?1 AND t.status = 'pending' AND t.slot IS NOT NULL AND t.key = '' AND t.attempts = 0
+           AND t.\"trigger\" IN ('schedule', 'catch_up')
+         ORDER BY t.slot LIMIT ?2"
+    ))?;
+    query.query_map(params![job, FOLD_LIMIT], task)?.collect()
+}
+
+/// A task out of a row with the columns [`TASK`].
+pub(super) fn task(row: &Row<'_>) -> rusqlite::Result<Task> {
+    Ok(Task {
+        id: row.get("id")?,
+        slot: maybe_instant(row, "slot")?,
+        nominal: row.get::<_, Option<Local>>("nominal")?.map(|local| local.0),
+        key: row.get("key")?,
+        due_at: instant(row, "due_at")?,
+        attempts: row.get("attempts")?,
+        interruptions: row.get("interruptions")?,
+        runs: row.get("runs")?,
+        trigger: word(row, "trigger", Trigger::from_word)?,
+        interval_start: maybe_instant(row, "interval_start")?,
+        coalesced: row.get("coalesced")?,
+    })
+}
