@@ -143,7 +143,10 @@ fn owed(
             .timetable
             .as_ref()
             .map(|timetable| due::plan(job, timetable, state, now, 0, zones));
+        // A slot that is only close is not owed yet.
+        let plan = plan.filter(|plan| plan.wait_until.is_none());
         decision.owed = plan.map_or(0, |plan| plan.owed);
+        take(decision, state.head.clone(), job, now);
         return;
     }
     let again: Vec<Task> = decision.recovered.iter().filter_map(task_again).collect();
@@ -435,6 +438,17 @@ mod tests {
         );
         assert!(!decision.changes());
         assert_eq!(decision.owed, 7);
+    }
+
+    #[test]
+    fn a_slot_that_is_only_close_is_not_owed_yet() {
+        let mut job = job("0 * * * *", "UTC");
+        job.catch_up.policy = Policy::Each;
+        let state = known(&job, "2026-05-05T06:00:00Z");
+        let ask = Ask::Owed { slots_left: 0 };
+        let now = at("2026-05-05T06:59:55Z");
+        let decision = decide(&job, &state, now, ask, &|name| Some(zone(name)));
+        assert_eq!(decision.owed, 0);
     }
 
     #[test]

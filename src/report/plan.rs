@@ -20,8 +20,8 @@ pub struct Planned<'a> {
     pub now: Instant,
     /// The plan; none without a schedule.
     pub plan: Option<&'a Plan>,
-    /// The pending task that comes first, from an earlier start.
-    pub pending: Option<&'a Task>,
+    /// Tasks of earlier starts that are due.
+    pub pending: &'a [Task],
 }
 
 #[derive(Serialize)]
@@ -55,22 +55,22 @@ struct Skipped {
 }
 
 impl Planned<'_> {
-    /// Slots that would run: a pending one of an earlier start, then the planned ones.
+    /// Slots that would run: pending ones of earlier starts, then the planned ones.
     fn run(&self) -> Vec<Run> {
         let is_folded = |task: &Task| {
             self.plan
                 .is_some_and(|plan| plan.folded.iter().any(|folded| folded.task == task.id))
         };
-        let pending = self.pending.filter(|task| !is_folded(task));
-        let pending = pending
-            .and_then(|task| task.slot.map(|slot| (task, slot)))
-            .map(|(task, slot)| Run {
+        let pending = self.pending.iter().filter(|task| !is_folded(task));
+        let pending = pending.filter_map(|task| {
+            task.slot.map(|slot| Run {
                 slot: text::utc(slot),
                 slot_local: self.zone.map(|zone| text::local(zone, slot)),
                 nominal: task.nominal.map(text::nominal),
                 interval_start: task.interval_start.map(text::utc),
                 coalesced: task.coalesced,
-            });
+            })
+        });
         let planned = self
             .plan
             .into_iter()
@@ -82,7 +82,7 @@ impl Planned<'_> {
                 interval_start: Some(text::utc(planned.interval_start)),
                 coalesced: planned.coalesced,
             });
-        pending.into_iter().chain(planned).collect()
+        pending.chain(planned).collect()
     }
 
     /// Recorded ranges, with folded tasks in the range of their reason.

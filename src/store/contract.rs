@@ -40,10 +40,7 @@ impl Bench {
         let look = Look {
             job: job.name.clone(),
             lookback: Some(State::lookback(job, timetable, cursor, now)),
-            only_task: match ask {
-                Ask::ManualAgain { task } => Some(task),
-                Ask::Owed { .. } | Ask::Manual => None,
-            },
+            head: Head::of(ask),
             may_fold: job.catch_up.policy != Policy::Each,
         };
         let step = Step {
@@ -225,6 +222,34 @@ fn a_failed_task_waits_for_its_retry(bench: &mut Bench) {
         (1, 2, 0)
     );
     assert_eq!(summary.last_failure, Some(at("2026-05-05T10:06:30Z")));
+}
+
+fn a_start_that_used_its_limit_sees_only_its_retries(bench: &mut Bench) {
+    let mut job = hourly(Policy::Each);
+    job.retry.delays = vec![std::time::Duration::from_secs(30)];
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    let first = bench
+        .owed(&job, "2026-05-05T12:00:01Z")
+        .claimed
+        .expect("a run");
+    bench.finish(&job, &first, Outcome::Failed, "2026-05-05T12:00:02Z");
+    let none_left = Ask::Owed { slots_left: 0 };
+    let stepped = bench.step(&job, "2026-05-05T12:00:03Z", none_left);
+    assert!(
+        matches!(stepped.then, Then::Wait { is_retry: true, .. }),
+        "{:?}",
+        stepped.then
+    );
+    let retry = bench
+        .step(&job, "2026-05-05T12:00:33Z", none_left)
+        .claimed
+        .expect("the retry");
+    assert_eq!(retry.task.id, first.task.id);
+    let due = bench
+        .store
+        .due_tasks("j", at("2026-05-05T12:00:33Z"), 9, true)
+        .expect("read");
+    assert_eq!(due.len(), 3, "the one that runs and two that wait");
 }
 
 fn pending_tasks_of_a_once_job_are_folded(bench: &mut Bench) {
@@ -451,6 +476,7 @@ contract!(sqlite, super::sqlite;
     coalesced_slots_are_one_run_and_one_range,
     a_run_without_its_runner_is_lost_and_its_slot_done_again,
     a_failed_task_waits_for_its_retry,
+    a_start_that_used_its_limit_sees_only_its_retries,
     pending_tasks_of_a_once_job_are_folded,
     a_large_catch_up_is_planned_in_batches,
     a_manual_run_has_no_slot_and_moves_nothing,

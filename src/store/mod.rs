@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use chrono::{NaiveDateTime, TimeDelta};
 
-use crate::domain::decide::{Decision, Then};
+use crate::domain::decide::{Ask, Decision, Then};
 use crate::domain::due::{Plan, Reason};
 use crate::domain::lifecycle::{Outcome, Status, Trigger, Update};
 use crate::domain::schedule::Instant;
@@ -66,6 +66,16 @@ pub trait Store {
     fn history(&mut self, job: &str, limit: u32, failed_only: bool)
     -> Result<Vec<Run>, StoreError>;
 
+    /// The pending tasks of a job that are due at `now`, in that order, at most `limit`; those marked as running
+    /// too, if `with_running`.
+    fn due_tasks(
+        &mut self,
+        job: &str,
+        now: Instant,
+        limit: u32,
+        with_running: bool,
+    ) -> Result<Vec<Task>, StoreError>;
+
     /// The slots' own tasks of a job in `[from, to]`, oldest first.
     fn slot_tasks(
         &mut self,
@@ -93,10 +103,32 @@ pub struct Look {
     pub job: String,
     /// How far back tasks matter to planning; none: the job has no schedule.
     pub lookback: Option<Lookback>,
-    /// Only this task may be the head: the manual one of this start.
-    pub only_task: Option<i64>,
+    /// Which pending task may be the head.
+    pub head: Head,
     /// Whether pending tasks may be folded (`catch_up` other than `each`).
     pub may_fold: bool,
+}
+
+/// Which pending task may be the head of a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// The one due first, manual ones apart.
+    Any,
+    /// The one due first of those that were tried: a start that used up its limit begins no other.
+    Tried,
+    /// This manual one.
+    Only(i64),
+}
+
+impl Head {
+    /// What a question to a decision needs to see.
+    pub fn of(ask: Ask) -> Self {
+        match ask {
+            Ask::Owed { slots_left: 0 } => Self::Tried,
+            Ask::Owed { .. } | Ask::Manual => Self::Any,
+            Ask::ManualAgain { task } => Self::Only(task),
+        }
+    }
 }
 
 /// Who asks for a step, and what a claim of it is known by.

@@ -3,12 +3,15 @@
 use chrono::{DateTime, Utc};
 
 use super::start::look;
+use crate::commands::lock_path;
 use crate::config::Config;
+use crate::domain::decide::Ask;
 use crate::domain::due;
-use crate::domain::job::{Job, Policy};
+use crate::domain::job::Job;
 use crate::domain::schedule::Timetable;
 use crate::domain::state::State;
 use crate::error::{Ending, Error};
+use crate::exec;
 use crate::report;
 use crate::report::plan::Planned;
 use crate::store;
@@ -20,27 +23,32 @@ pub fn dry_run(config: &Config, job: &Job, is_json: bool) -> Result<Ending, Erro
         Some(store) => store.now()?,
         None => DateTime::from_timestamp_millis(Utc::now().timestamp_millis()).unwrap_or_default(),
     };
-    let state = match &mut store {
+    // What a dead runner left is done again; what a live one is at is not.
+    let is_held = exec::holder_of(&lock_path(&config.store, &job.name));
+    let is_held = is_held.map_err(anyhow::Error::from)?.is_some();
+    let limit = job.catch_up.limit;
+    let (state, pending) = match &mut store {
         Some(store) => {
             let cursor = store.cursor(&job.name)?;
-            store.state(&look(job, cursor, now, None))?
+            let ask = Ask::Owed { slots_left: limit };
+            (
+                store.state(&look(job, cursor, now, ask))?,
+                store.due_tasks(&job.name, now, limit, !is_held)?,
+            )
         }
-        None => State::default(),
+        None => (State::default(), Vec::new()),
     };
     let zones = |name: &str| config.tz.zone(name).ok();
     let plan = job
         .timetable
         .as_ref()
-        .map(|timetable| due::plan(job, timetable, &state, now, job.catch_up.limit, &zones));
-    let is_due = |task: &&crate::domain::state::Task| {
-        task.due_at <= now || job.catch_up.policy == Policy::Each
-    };
+        .map(|timetable| due::plan(job, timetable, &state, now, limit, &zones));
     let planned = Planned {
         job,
         zone: job.timetable.as_ref().map(Timetable::zone),
         now,
         plan: plan.as_ref(),
-        pending: state.head.as_ref().filter(is_due),
+        pending: &pending,
     };
     if is_json {
         report::json(&planned.json());

@@ -19,7 +19,7 @@ use crate::error::{Ending, Error, Failure};
 use crate::exec::{Attempt, Holder, LiveStream, LockFile, Signals, Sink};
 use crate::report;
 use crate::report::text;
-use crate::store::{Claimed, Finish, Look, Runner, Step, Stepped, Store};
+use crate::store::{Claimed, Finish, Head, Look, Runner, Step, Stepped, Store};
 
 /// A start of a job.
 pub(super) struct Start<'a> {
@@ -149,7 +149,7 @@ impl<'a> Start<'a> {
     /// nothing and leaves no trace.
     fn is_anything_to_do(&mut self) -> Result<bool, Error> {
         let now = self.store.now()?;
-        let look = self.look(now, None)?;
+        let look = self.look(now, self.ask())?;
         let state = self.store.state(&look)?;
         let decision = self.decide(&state, now, self.ask());
         self.tally.owed = decision.owed;
@@ -314,20 +314,16 @@ impl<'a> Start<'a> {
         })
     }
 
-    fn look(&mut self, now: Instant, only_task: Option<i64>) -> Result<Look, Error> {
+    fn look(&mut self, now: Instant, ask: Ask) -> Result<Look, Error> {
         let cursor = self.store.cursor(&self.job.name)?;
-        Ok(look(self.job, cursor, now, only_task))
+        Ok(look(self.job, cursor, now, ask))
     }
 
     /// One look at the store, one decision, carried out; and what is worth saying of it.
     fn step(&mut self, ask: Ask) -> Result<Stepped, Error> {
         let now = self.store.now()?;
-        let only_task = match ask {
-            Ask::ManualAgain { task } => Some(task),
-            Ask::Owed { .. } | Ask::Manual => None,
-        };
         let step = Step {
-            look: self.look(now, only_task)?,
+            look: self.look(now, ask)?,
             now,
             spec: self
                 .job
@@ -415,12 +411,7 @@ impl<'a> Start<'a> {
 }
 
 /// Which state a decision about the job depends on.
-pub(super) fn look(
-    job: &Job,
-    cursor: Option<Instant>,
-    now: Instant,
-    only_task: Option<i64>,
-) -> Look {
+pub(super) fn look(job: &Job, cursor: Option<Instant>, now: Instant, ask: Ask) -> Look {
     let lookback = job
         .timetable
         .as_ref()
@@ -428,7 +419,7 @@ pub(super) fn look(
     Look {
         job: job.name.clone(),
         lookback,
-        only_task,
+        head: Head::of(ask),
         may_fold: job.catch_up.policy != Policy::Each,
     }
 }

@@ -14,7 +14,7 @@ use rusqlite::{Connection, Row, TransactionBehavior};
 use super::{Event, Finish, Look, Run, SlotTask, Step, Stepped, Store, StoreError, Summary};
 use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
-use crate::domain::state::{SkipRange, State, Version};
+use crate::domain::state::{SkipRange, State, Task, Version};
 
 /// An open SQLite file.
 pub struct Sqlite {
@@ -115,6 +115,16 @@ impl Store for Sqlite {
         failed_only: bool,
     ) -> Result<Vec<Run>, StoreError> {
         self.read(|db| read::history(db, job, limit, failed_only))
+    }
+
+    fn due_tasks(
+        &mut self,
+        job: &str,
+        now: Instant,
+        limit: u32,
+        with_running: bool,
+    ) -> Result<Vec<Task>, StoreError> {
+        self.read(|db| state::due_tasks(db, job, now, limit, with_running))
     }
 
     fn slot_tasks(

@@ -6,7 +6,7 @@ use super::{Local, NOMINAL, instant, maybe_instant, word};
 use crate::domain::lifecycle::Trigger;
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Left, Lookback, Settled, Spec, State, Task, Version};
-use crate::store::Look;
+use crate::store::{Head, Look};
 
 /// Versions of a schedule that a decision looks at: more edits than this within a day do not count as returning.
 const VERSIONS_SEEN: u32 = 100;
@@ -109,6 +109,10 @@ fn settled(db: &Connection, job: &str, lookback: &Lookback) -> rusqlite::Result<
 }
 
 fn left(db: &Connection, look: &Look) -> rusqlite::Result<Vec<Left>> {
+    let only = match look.head {
+        Head::Only(task) => Some(task),
+        Head::Any | Head::Tried => None,
+    };
     let mut query = db.prepare_cached(&format!(
         "SELECT {TASK}, (SELECT r.id FROM jobrun_run r WHERE r.job = ?1 AND r.outcome = 'running' AND r.task_id = t.id
                          ORDER BY r.seq DESC LIMIT 1) AS run
@@ -117,7 +121,7 @@ fn left(db: &Connection, look: &Look) -> rusqlite::Result<Vec<Left>> {
          SELECT {TASK}, NULL FROM jobrun_task t
          WHERE t.job = ?1 AND t.status = 'pending' AND t.\"trigger\" = 'manual' AND t.id IS NOT ?2"
     ))?;
-    let rows = query.query_map(params![look.job, look.only_task], |row| {
+    let rows = query.query_map(params![look.job, only], |row| {
         Ok(Left {
             task: task(row)?,
             run: row.get("run")?,
@@ -127,16 +131,36 @@ fn left(db: &Connection, look: &Look) -> rusqlite::Result<Vec<Left>> {
 }
 
 fn head(db: &Connection, look: &Look) -> rusqlite::Result<Option<Task>> {
-    if let Some(only) = look.only_task {
-        let sql =
-            format!("SELECT {TASK} FROM jobrun_task t WHERE t.id = ?1 AND t.status = 'pending'");
-        return db.prepare_cached(&sql)?.query_row([only], task).optional();
-    }
+    let (condition, only) = match look.head {
+        Head::Any => ("t.\"trigger\" <> 'manual' AND ?2 IS NULL", None),
+        Head::Tried => (
+            "t.\"trigger\" <> 'manual' AND t.runs > 0 AND ?2 IS NULL",
+            None,
+        ),
+        Head::Only(task) => ("t.id = ?2", Some(task)),
+    };
     let mut query = db.prepare_cached(&format!(
         "SELECT {TASK} FROM jobrun_task t
-         WHERE t.job = ?1 AND t.status = 'pending' AND t.\"trigger\" <> 'manual' ORDER BY t.due_at, t.id LIMIT 1"
+         WHERE t.job = ?1 AND t.status = 'pending' AND {condition} ORDER BY t.due_at, t.id LIMIT 1"
     ))?;
-    query.query_row([&look.job], task).optional()
+    query.query_row(params![look.job, only], task).optional()
+}
+
+pub(super) fn due_tasks(
+    db: &Connection,
+    job: &str,
+    now: Instant,
+    limit: u32,
+    with_running: bool,
+) -> rusqlite::Result<Vec<Task>> {
+    let mut query = db.prepare(&format!(
+        "SELECT {TASK} FROM jobrun_task t
+         WHERE t.job = ?1 AND ((?4 AND t.status = 'running') OR (t.status = 'pending' AND t.due_at <= ?2))
+         ORDER BY t.due_at, t.id LIMIT ?3"
+    ))?;
+    query
+        .query_map(params![job, super::ms(now), limit, with_running], task)?
+        .collect()
 }
 
 fn foldable(db: &Connection, job: &str) -> rusqlite::Result<Vec<Task>> {
