@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand};
 
 /// Run scheduled jobs: one at a time, no slot lost, the result on record.
 ///
@@ -12,27 +12,36 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(name = "jobrun", version, disable_version_flag = true, max_term_width = 100, after_help = AFTER_HELP)]
 pub struct Cli {
-    /// Configuration file [default: ./jobs.toml, else /etc/jobrun/jobs.toml]
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        env = "JOBRUN_CONFIG",
-        hide_env_values = true
-    )]
+    /// Configuration file [default: $JOBRUN_CONFIG, ./jobs.toml, /etc/jobrun/jobs.toml: the first there is]
+    #[arg(long, global = true, value_name = "FILE", display_order = 100)]
     pub config: Option<PathBuf>,
     /// Say more: what was decided and why
-    #[arg(short, long, global = true, action = ArgAction::Count)]
+    #[arg(short, long, global = true, action = ArgAction::Count, display_order = 101)]
     pub verbose: u8,
     /// Say less: failures only
-    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    #[arg(
+        short,
+        long,
+        global = true,
+        conflicts_with = "verbose",
+        display_order = 102
+    )]
     pub quiet: bool,
     /// Print the versions of jobrun and of the time zone rules in use
-    #[arg(short = 'V', long, action = ArgAction::SetTrue)]
+    #[arg(short = 'V', long, action = ArgAction::SetTrue, display_order = 103)]
     pub version: bool,
     /// What to do
     #[command(subcommand)]
     pub command: Option<Command>,
+}
+
+impl Cli {
+    /// The options of every command, for a jobrun that this one starts.
+    pub fn globals(&self) -> Vec<String> {
+        let verbose = (0..self.verbose).map(|_| "--verbose".to_owned());
+        let quiet = self.quiet.then(|| "--quiet".to_owned());
+        verbose.chain(quiet).collect()
+    }
 }
 
 const AFTER_HELP: &str = "\
@@ -44,7 +53,7 @@ A start with nothing due is silent, exits 0 and costs milliseconds. Manual: man 
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Do what a job owes: missed slots first
+    /// Do what jobs owe: missed slots first
     #[command(after_help = "Example:\n  jobrun run daily_points --dry-run")]
     Run(Run),
     /// How each job stands
@@ -64,6 +73,14 @@ pub enum Command {
     /// Check the configuration and the store
     #[command(after_help = "Example:\n  jobrun --config jobs.toml check")]
     Check(Check),
+    /// Keep triggers from running a job
+    #[command(
+        after_help = "Example:\n  jobrun pause daily_points --until 2026-12-27 --note 'migration'"
+    )]
+    Pause(Pause),
+    /// End a pause
+    #[command(after_help = "Example:\n  jobrun resume daily_points --catch-up")]
+    Resume(Resume),
     /// Show or move the point up to which a job's slots are dealt with
     #[command(
         after_help = "Example:\n  jobrun cursor daily_points --set 2026-11-30T00:00 --note 'imported by hand'"
@@ -73,12 +90,26 @@ pub enum Command {
 
 /// `jobrun run`.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("what").required(true).multiple(false).args(["names", "all"]))]
 pub struct Run {
-    /// The job, as named in `[jobs.NAME]`
-    pub job: String,
+    /// The jobs, as named in `[jobs.NAME]`, one after the other
+    #[arg(value_name = "JOB")]
+    pub names: Vec<String>,
+    /// Every job of the file
+    #[arg(long)]
+    pub all: bool,
+    /// How many jobs at a time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub jobs: u32,
     /// Run it now, whatever is due: no slot, the same lock and limits
-    #[arg(long, conflicts_with = "dry_run")]
+    #[arg(long, conflicts_with_all = ["dry_run", "all", "slot"])]
     pub now: bool,
+    /// Run this one slot, whatever is due; one that succeeded needs `--force`
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["dry_run", "all"])]
+    pub slot: Option<String>,
+    /// Run the slot again though it succeeded
+    #[arg(long, requires = "slot")]
+    pub force: bool,
     /// Print what would be done, and do nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -91,6 +122,32 @@ pub struct Run {
     /// Exit with N instead of 0 when the lock is busy
     #[arg(long, value_name = "N")]
     pub busy_exit_code: Option<u8>,
+}
+
+/// `jobrun pause`.
+#[derive(Debug, Args)]
+pub struct Pause {
+    /// The job
+    pub job: String,
+    /// Resume by itself then
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+    /// Why, kept on record
+    #[arg(long, value_name = "TEXT")]
+    pub note: Option<String>,
+}
+
+/// `jobrun resume`.
+#[derive(Debug, Args)]
+pub struct Resume {
+    /// The job
+    pub job: String,
+    /// Slots of the pause are missed ones, and caught up as `catch_up` says; else they are left out
+    #[arg(long)]
+    pub catch_up: bool,
+    /// Why, kept on record
+    #[arg(long, value_name = "TEXT")]
+    pub note: Option<String>,
 }
 
 /// `jobrun status`.
@@ -109,7 +166,7 @@ pub struct History {
     /// The job
     pub job: String,
     /// How many runs
-    #[arg(short = 'n', long = "limit", value_name = "N", default_value_t = 20)]
+    #[arg(short = 'n', long = "limit", value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
     /// Only runs that did not succeed
     #[arg(long)]
@@ -125,7 +182,7 @@ pub struct Next {
     /// The job
     pub job: String,
     /// How many slots
-    #[arg(short = 'n', long = "limit", value_name = "N", default_value_t = 5)]
+    #[arg(short = 'n', long = "limit", value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
     /// Print JSON
     #[arg(long)]

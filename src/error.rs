@@ -35,6 +35,8 @@ pub struct Said {
 pub enum Ending {
     /// Everything asked for was done.
     Done,
+    /// The answer is no.
+    No,
     /// A trigger found the lock busy: nothing is lost, the code is the user's choice.
     Busy {
         /// `--busy-exit-code`.
@@ -68,12 +70,15 @@ pub enum Failure {
     NotExecutable,
     /// The command could not be started for another reason.
     NotStarted,
+    /// It was interrupted, and is not tried again.
+    Interrupted,
 }
 
 /// The exit status of `jobrun`, for every end a command can have.
 pub fn exit_code(ended: &Result<Ending, Error>) -> u8 {
     match ended {
         Ok(Ending::Done) => 0,
+        Ok(Ending::No | Ending::Failed(Failure::Interrupted)) => 1,
         Ok(Ending::Busy { code }) => *code,
         Ok(Ending::BusyByHand) => 75,
         Ok(Ending::NotRecorded) => 74,

@@ -11,6 +11,7 @@ mod config;
 mod domain;
 mod error;
 mod exec;
+mod plain;
 mod report;
 mod store;
 

@@ -3,16 +3,19 @@
 use chrono::Utc;
 use serde::Serialize;
 
+use super::run::look;
 use super::store_name;
 use crate::cli;
 use crate::config::faults::{Faults, Level};
 use crate::config::{self, Config, Surroundings};
+use crate::domain::decide::Ask;
+use crate::domain::due::{self, Bounds, Change};
 use crate::domain::job::Job;
 use crate::domain::schedule::Cron;
 use crate::error::{Ending, Error};
 use crate::report;
 use crate::report::text;
-use crate::store;
+use crate::store::{self, Store};
 
 /// Slots shown for each job.
 const SHOWN_SLOTS: usize = 5;
@@ -31,6 +34,7 @@ struct Checked {
     schedule: Option<Vec<String>>,
     timezone: Option<String>,
     next_slots: Vec<String>,
+    edit: Option<String>,
 }
 
 /// Prints faults and warnings, the next slots of each job, and where the store is.
@@ -43,8 +47,14 @@ pub fn check(around: &Surroundings, args: &cli::Check) -> Result<Ending, Error> 
         }
         Err(error) => return Err(error),
     };
-    let has_store = store::open_for_reading(&config.store)?.is_some();
-    let jobs: Vec<Checked> = config.jobs.iter().map(checked).collect();
+    store::check(&config.store)?;
+    let mut store = store::open_for_reading(&config.store)?;
+    let jobs = config
+        .jobs
+        .iter()
+        .map(|job| checked(&config, job, store.as_mut()));
+    let jobs = jobs.collect::<Result<Vec<Checked>, Error>>()?;
+    let has_store = store.is_some();
     if args.json {
         report::json(&document(&config.faults, jobs));
         return Ok(Ending::Done);
@@ -65,20 +75,70 @@ fn document(faults: &Faults, jobs: Vec<Checked>) -> Document<'_> {
     }
 }
 
-fn checked(job: &Job) -> Checked {
+fn checked(
+    config: &Config,
+    job: &Job,
+    store: Option<&mut Box<dyn Store>>,
+) -> Result<Checked, Error> {
     let timetable = job.timetable.as_ref();
     let next = timetable.into_iter().flat_map(|timetable| {
-        timetable
-            .after(Utc::now())
-            .take(SHOWN_SLOTS)
-            .map(|slot| text::local(timetable.zone(), slot.at))
+        let slots = timetable.after(Utc::now()).take(SHOWN_SLOTS);
+        slots.map(|slot| text::local(timetable.zone(), slot.at))
     });
-    Checked {
+    Ok(Checked {
         job: job.name.clone(),
         schedule: timetable.map(|timetable| timetable.crons().map(Cron::canonical).collect()),
         timezone: timetable.map(|timetable| timetable.zone().name().to_owned()),
         next_slots: next.collect(),
-    }
+        edit: store
+            .map(|store| edit(config, job, store.as_mut()))
+            .transpose()?
+            .flatten(),
+    })
+}
+
+/// What the next start makes of a schedule that is not the one in force.
+fn edit(config: &Config, job: &Job, store: &mut dyn Store) -> Result<Option<String>, Error> {
+    let Some(timetable) = &job.timetable else {
+        return Ok(None);
+    };
+    let now = store.now()?;
+    let cursor = store.cursor(&job.name)?;
+    let ask = Ask::Owed {
+        slots_left: 1,
+        horizon: None,
+    };
+    let state = store.state(&look(job, cursor, now, ask))?;
+    let Some(in_force) = state.in_force().filter(|_| cursor.is_some()) else {
+        return Ok(None);
+    };
+    let zone = Some(timetable.zone());
+    let since = text::short(zone, in_force.from);
+    let zones = |name: &str| config.tz.zone(name).ok();
+    Ok(match due::change(timetable, &state, now) {
+        Change::None => None,
+        Change::Returned => Some(format!(
+            "goes back to a schedule of less than a day ago: what it owes since {} runs",
+            cursor
+                .map(|cursor| text::short(zone, cursor))
+                .unwrap_or_default()
+        )),
+        Change::New => {
+            let plan = due::plan(job, timetable, &state, now, Bounds::slots(1), &zones);
+            let left_out = plan
+                .skipped
+                .iter()
+                .map(|range| format!("; left out: {}", report::plan::skipped(zone, range)));
+            let runs = plan
+                .run
+                .iter()
+                .map(|planned| format!("; runs: {}", text::short(zone, planned.slot.at)));
+            let details: String = left_out.chain(runs).collect();
+            Some(format!(
+                "replaces the schedule in force since {since}: slots before now are not owed{details}"
+            ))
+        }
+    })
 }
 
 fn text(config: &Config, jobs: &[Checked], has_store: bool) -> String {
@@ -100,6 +160,7 @@ fn text(config: &Config, jobs: &[Checked], has_store: bool) -> String {
             _ => "no schedule: runs by hand".to_owned(),
         };
         lines.push(format!("{}: {when}", job.job));
+        lines.extend(job.edit.iter().map(|edit| format!("  the edit {edit}")));
         lines.extend(job.next_slots.iter().map(|slot| format!("  {slot}")));
     }
     lines.push(String::new());

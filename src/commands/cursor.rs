@@ -1,6 +1,6 @@
 //! `jobrun cursor`: shows or moves the point up to which a job's slots are dealt with.
 
-use super::timetable;
+use super::{timetable, user_name};
 use crate::cli;
 use crate::config::Config;
 use crate::config::values::{self, Bound};
@@ -33,8 +33,14 @@ pub fn cursor(config: &Config, args: &cli::Cursor) -> Result<Ending, Error> {
     let mut store = store::open(&config.store)?;
     let now = store.now()?;
     if to > now {
-        return Err(Error::usage(format!("`{}` is in the future", text::short(Some(zone), to)))
-            .hint("slots up to the cursor are never run; to leave out slots to come, pause the job's trigger"));
+        return Err(Error::usage(format!(
+            "`{}` is in the future",
+            text::short(Some(zone), to)
+        ))
+        .hint(format!(
+            "`jobrun pause {}` leaves out slots to come",
+            job.name
+        )));
     }
     let before = store.cursor(&job.name)?;
     let known = store.versions(&job.name)?;
@@ -69,12 +75,4 @@ pub fn cursor(config: &Config, args: &cli::Cursor) -> Result<Ending, Error> {
         text::count(owed, "slot")
     ));
     Ok(Ending::Done)
-}
-
-/// Who types: the name the session was opened under, else the user id.
-fn user_name() -> String {
-    let named = ["SUDO_USER", "LOGNAME", "USER"]
-        .iter()
-        .find_map(|name| std::env::var(name).ok());
-    named.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()))
 }

@@ -13,8 +13,11 @@ use crate::store::Claimed;
 /// The shell of `shell = "…"`.
 const SHELL: &str = "/bin/sh";
 
-/// The variables that describe a run, by name, without `JOBRUN_`. What a run does not have is not in it.
-pub fn facts(job: &Job, config: &Path, claimed: &Claimed) -> BTreeMap<&'static str, String> {
+/// What describes a run, by name; what a run does not have is not in it.
+pub type Facts = BTreeMap<&'static str, String>;
+
+/// The facts of a run: its environment variables without `JOBRUN_`.
+pub fn facts(job: &Job, config: &Path, claimed: &Claimed) -> Facts {
     let task = &claimed.task;
     let mut facts = BTreeMap::from([
         ("JOB", job.name.clone()),
@@ -54,26 +57,64 @@ fn task_key(job: &Job, claimed: &Claimed) -> String {
     }
 }
 
-/// The complete environment: what jobrun inherited but `JOBRUN_*`, the job's `env`, and the facts.
+/// The complete environment: what jobrun inherited but `JOBRUN_*`, the job's `env_file`, its `env`, and the facts.
+/// The error says why the file cannot be used.
 pub fn environment(
     inherited: impl Iterator<Item = (OsString, OsString)>,
     job: &Job,
-    facts: &BTreeMap<&'static str, String>,
-) -> Vec<(OsString, OsString)> {
-    let inherited: BTreeMap<OsString, OsString> = inherited
-        .filter(|(name, _)| !name.as_bytes().starts_with(b"JOBRUN_"))
-        .collect();
-    let mut environment = inherited.clone();
-    for (name, value) in &job.env {
-        environment.insert(
-            name.into(),
-            expand(value, |name| inherited.get(OsStr::new(name)).cloned()),
-        );
+    facts: &Facts,
+) -> Result<Vec<(OsString, OsString)>, String> {
+    let is_ours = |name: &OsStr| name.as_bytes().starts_with(b"JOBRUN_");
+    let mut environment: BTreeMap<OsString, OsString> =
+        inherited.filter(|(name, _)| !is_ours(name)).collect();
+    if let Some(path) = &job.surroundings.env_file {
+        environment.extend(read_env_file(path)?);
+    }
+    let before = environment.clone();
+    for (name, value) in &job.surroundings.env {
+        let value = expand(value, |name| before.get(OsStr::new(name)).cloned());
+        environment.insert(name.into(), value);
     }
     for (name, value) in facts {
         environment.insert(format!("JOBRUN_{name}").into(), value.into());
     }
-    environment.into_iter().collect()
+    Ok(environment.into_iter().collect())
+}
+
+/// Reads `NAME=value` lines: blank ones and those that start with `#` are passed over, `export ` and a pair of quotes
+/// around the value are taken off, nothing is expanded. Values are never in a message.
+fn read_env_file(path: &Path) -> Result<Vec<(OsString, OsString)>, String> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read env_file `{}`: {error}", path.display()))?;
+    let mut variables = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let line = line.strip_prefix("export ").unwrap_or(line);
+        let Some((name, value)) = line
+            .split_once('=')
+            .filter(|(name, _)| is_variable(name.trim()))
+        else {
+            return Err(format!(
+                "env_file `{}` line {}: not `NAME=value`",
+                path.display(),
+                number + 1
+            ));
+        };
+        let value = value.trim();
+        let quoted = ['"', '\'']
+            .into_iter()
+            .find_map(|quote| value.strip_prefix(quote)?.strip_suffix(quote));
+        variables.push((name.trim().into(), quoted.unwrap_or(value).into()));
+    }
+    Ok(variables)
+}
+
+fn is_variable(name: &str) -> bool {
+    let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    is_plain && !name.is_empty() && !name.starts_with("JOBRUN_")
 }
 
 /// Replaces `$NAME` and `${NAME}`; `$$` is a dollar, an unknown name is empty as in a shell, and any other `$`
@@ -111,8 +152,8 @@ fn expand(value: &str, lookup: impl Fn(&str) -> Option<OsString>) -> OsString {
 
 /// The argument vector of a run: names in braces replaced in `command`, nothing in `shell` (it has the
 /// environment). The error names what has no value.
-pub fn argv(job: &Job, facts: &BTreeMap<&'static str, String>) -> Result<Vec<OsString>, String> {
-    match &job.work {
+pub fn argv(work: &Work, facts: &Facts) -> Result<Vec<OsString>, String> {
+    match work {
         Work::Shell(script) => Ok(vec![SHELL.into(), "-c".into(), script.into()]),
         Work::Command(words) => words
             .iter()
@@ -122,7 +163,7 @@ pub fn argv(job: &Job, facts: &BTreeMap<&'static str, String>) -> Result<Vec<OsS
 }
 
 /// Every name that may stand in braces.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 15] = [
     "JOB",
     "RUN_ID",
     "ATTEMPT",
@@ -138,12 +179,10 @@ const NAMES: [&str; 17] = [
     "INTERVAL_START",
     "INTERVAL_END",
     "COALESCED",
-    "KEY",
-    "PAYLOAD",
 ];
 
-/// Replaces `{slot}` and the like; unknown braces are left alone.
-fn substitute(word: &str, facts: &BTreeMap<&'static str, String>) -> Result<String, String> {
+/// Replaces `{slot}` and the like; unknown braces are left alone. The error names what has no value.
+pub fn substitute(word: &str, facts: &Facts) -> Result<String, String> {
     let mut out = String::with_capacity(word.len());
     let mut rest = word;
     while let Some(place) = rest.find('{') {
@@ -190,6 +229,25 @@ mod tests {
     }
 
     #[test]
+    fn an_env_file_is_read_without_expanding() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("e");
+        std::fs::write(&path, "# c\n\nA=1\nexport B = \"x y\"\nC='$A'\nD=\n").expect("written");
+        let read = read_env_file(&path).expect("sound");
+        let read: Vec<String> = read
+            .iter()
+            .map(|(name, value)| format!("{}={}", name.display(), value.display()))
+            .collect();
+        assert_eq!(read, ["A=1", "B=x y", "C=$A", "D="]);
+        std::fs::write(&path, "A=1\nsecret\n").expect("written");
+        let error = read_env_file(&path).expect_err("not a variable");
+        assert!(
+            error.contains("line 2") && !error.contains("secret"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn names_in_braces_are_replaced_and_others_left_alone() {
         let facts = BTreeMap::from([("SLOT", "2026".to_owned()), ("JOB", "j".to_owned())]);
         assert_eq!(
@@ -205,9 +263,9 @@ mod tests {
             Ok("awk '{slot".to_owned())
         );
         assert!(
-            substitute("{key}", &facts)
-                .expect_err("no key")
-                .contains("{key}")
+            substitute("{timezone}", &facts)
+                .expect_err("no zone")
+                .contains("{timezone}")
         );
     }
 }

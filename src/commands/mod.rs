@@ -5,6 +5,7 @@ mod cursor;
 mod environment;
 mod history;
 mod next;
+mod pause;
 mod run;
 mod slots;
 mod status;
@@ -34,20 +35,26 @@ pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
     let Some(command) = &cli.command else {
         return Err(Error::usage("no command given").hint("`jobrun --help` lists them"));
     };
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let around = Surroundings {
-        config: cli.config.clone(),
-        store: std::env::var("JOBRUN_STORE").ok(),
+        config: cli
+            .config
+            .clone()
+            .or_else(|| set("JOBRUN_CONFIG").map(PathBuf::from)),
+        store: set("JOBRUN_STORE").map(|url| url.to_string_lossy().into_owned()),
     };
     if let Command::Check(args) = command {
         return check::check(&around, args);
     }
     let config = config::load(&around)?;
     match command {
-        Command::Run(args) => run::run(&config, args),
+        Command::Run(args) => run::run(&config, args, &cli.globals()),
         Command::Status(args) => status::status(&config, args),
         Command::History(args) => history::history(&config, args),
         Command::Next(args) => next::next(&config, args),
         Command::Slots(args) => slots::slots(&config, args),
+        Command::Pause(args) => pause::pause(&config, args),
+        Command::Resume(args) => pause::resume(&config, args),
         Command::Cursor(args) => cursor::cursor(&config, args),
         Command::Check(args) => check::check(&around, args),
     }
@@ -67,6 +74,23 @@ fn state_dir(url: &store::Url) -> PathBuf {
 /// The lock file of a job.
 fn lock_path(url: &store::Url, job: &str) -> PathBuf {
     state_dir(url).join(format!("{job}.lock"))
+}
+
+/// The lock file of a lock group; no job's name starts with `@`.
+fn group_lock_path(url: &store::Url, group: &str) -> PathBuf {
+    state_dir(url).join(format!("@{group}.lock"))
+}
+
+/// The lock file of one of the places for running jobs.
+fn place_lock_path(url: &store::Url, place: u32) -> PathBuf {
+    state_dir(url).join(format!("@{place}.running"))
+}
+
+/// Who types: the name the session was opened under, else the user id.
+fn user_name() -> String {
+    let names = ["SUDO_USER", "LOGNAME", "USER"];
+    let named = names.iter().find_map(|name| std::env::var(name).ok());
+    named.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()))
 }
 
 /// What the store is called in messages: its URL without anything secret.

@@ -1,27 +1,42 @@
 //! `jobrun slots`: every slot of a range and what became of it.
 
-use chrono::TimeDelta;
+use chrono::{TimeDelta, Utc};
 
 use super::timetable;
 use crate::cli;
 use crate::config::Config;
 use crate::config::values::{self, Bound};
 use crate::domain::due::Reason;
-use crate::domain::job::Job;
 use crate::domain::schedule::{Instant, Slot, Timetable};
 use crate::domain::state::{SkipRange, Version};
 use crate::error::{Ending, Error};
 use crate::report;
 use crate::report::slots::{SlotState, Slots};
 use crate::report::text;
-use crate::store::{self, SlotTask};
+use crate::store::{self, SlotTask, Store, StoreError};
 
 /// What the store knows about a range.
 #[derive(Default)]
-struct Known {
+pub struct Known {
     versions: Vec<Version>,
     tasks: Vec<SlotTask>,
     skips: Vec<SkipRange>,
+}
+
+impl Known {
+    /// About `[from, to]` of `job`.
+    pub fn load(
+        store: &mut dyn Store,
+        job: &str,
+        from: Instant,
+        to: Instant,
+    ) -> Result<Self, StoreError> {
+        Ok(Self {
+            versions: store.versions(job)?,
+            tasks: store.slot_tasks(job, from, to)?,
+            skips: store.skips(job, from, to)?,
+        })
+    }
 }
 
 /// Prints the slots of `[from, to]`, each by the schedule that was in force then.
@@ -42,14 +57,10 @@ pub fn slots(config: &Config, args: &cli::Slots) -> Result<Ending, Error> {
         .hint("swap them"));
     }
     let known = match store::open_for_reading(&config.store)? {
-        Some(mut store) => Known {
-            versions: store.versions(&job.name)?,
-            tasks: store.slot_tasks(&job.name, from, to)?,
-            skips: store.skips(&job.name, from, to)?,
-        },
+        Some(mut store) => Known::load(store.as_mut(), &job.name, from, to)?,
         None => Known::default(),
     };
-    let listed = in_force(config, job, timetable, &known, from, to);
+    let listed = in_force(config, timetable, &known, from, to);
     let slots = Slots {
         schema: report::SCHEMA,
         job: job.name.clone(),
@@ -69,9 +80,8 @@ pub fn slots(config: &Config, args: &cli::Slots) -> Result<Ending, Error> {
 
 /// Slots of `[from, to]`: of each version in its time, and of the file's schedule since the last one and before the
 /// first; and any slot that has a task.
-fn in_force(
+pub fn in_force(
     config: &Config,
-    job: &Job,
     timetable: &Timetable,
     known: &Known,
     from: Instant,
@@ -87,11 +97,8 @@ fn in_force(
         );
     };
     let zones = |name: &str| config.tz.zone(name).ok();
-    let is_current = |version: &Version| {
-        job.timetable
-            .as_ref()
-            .is_some_and(|own| own.fingerprint() == version.fingerprint)
-    };
+    let fingerprint = timetable.fingerprint();
+    let is_current = |version: &Version| version.fingerprint == fingerprint;
     let first = known.versions.first().map_or(to, |version| version.from);
     // Before the first version nothing was in force: the file's schedule tells what would have been.
     collect(timetable, from - tick, first);
@@ -143,5 +150,6 @@ fn state_of(timetable: &Timetable, known: &Known, slot: &Slot) -> SlotState {
         reason,
         run_id: task.and_then(|task| task.run.clone()),
         is_shifted: slot.is_shifted(timetable.zone()),
+        is_to_come: state == "missing" && slot.at > Utc::now(),
     }
 }

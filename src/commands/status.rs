@@ -2,14 +2,18 @@
 
 use chrono::{DateTime, Utc};
 
+use super::run::{after, look};
 use super::{lock_path, store_name};
 use crate::cli;
 use crate::config::Config;
+use crate::domain::decide::{self, Ask};
+use crate::domain::job::Job;
+use crate::domain::schedule::Instant;
 use crate::error::{Ending, Error};
 use crate::exec;
 use crate::report;
 use crate::report::status::Standing;
-use crate::store::{self, Summary};
+use crate::store::{self, Store, Summary};
 
 /// Prints a row for each job: those of the file, then those only the store knows.
 pub fn status(config: &Config, args: &cli::Status) -> Result<Ending, Error> {
@@ -41,9 +45,21 @@ pub fn status(config: &Config, args: &cli::Status) -> Result<Ending, Error> {
             Some(store) => store.summary(name)?,
             None => None,
         };
+        let job = config.jobs.iter().find(|job| job.name == name);
+        let (pause, blocker) = match &mut store {
+            Some(store) => (
+                store.paused(name, now)?,
+                job.map(|job| blocker(config, store.as_mut(), job, now))
+                    .transpose()?
+                    .flatten(),
+            ),
+            None => (None, None),
+        };
         standings.push(Standing {
             name,
-            job: config.jobs.iter().find(|job| job.name == name),
+            job,
+            pause,
+            blocker,
             summary: summary.unwrap_or_else(Summary::default),
             now,
             is_held: exec::holder_of(&lock_path(&config.store, name))
@@ -67,4 +83,33 @@ pub fn status(config: &Config, args: &cli::Status) -> Result<Ending, Error> {
         ));
     }
     Ok(Ending::Done)
+}
+
+/// What the oldest owed slot of a job waits for: another job, or its own past.
+fn blocker(
+    config: &Config,
+    store: &mut dyn Store,
+    job: &Job,
+    now: Instant,
+) -> Result<Option<(String, Instant)>, Error> {
+    let depends = job.catch_up.depends_on_past || !job.catch_up.after.is_empty();
+    let Some(timetable) = job.timetable.as_ref().filter(|_| depends) else {
+        return Ok(None);
+    };
+    let cursor = store.cursor(&job.name)?;
+    let owed = cursor
+        .and_then(|cursor| timetable.after(cursor).next())
+        .filter(|slot| slot.at <= now);
+    let Some(owed) = owed else {
+        return Ok(None);
+    };
+    if let Some(blocker) = after::blocker(config, store, job, owed.at)? {
+        return Ok(Some((blocker.job, blocker.slot)));
+    }
+    let ask = Ask::Owed {
+        slots_left: 1,
+        horizon: None,
+    };
+    let state = store.state(&look(job, cursor, now, ask))?;
+    Ok(decide::own_past(job, &state).map(|slot| (job.name.clone(), slot)))
 }

@@ -8,11 +8,13 @@ use chrono::TimeDelta;
 use toml::Spanned;
 
 use super::faults::{Fault, Faults, Level, did_you_mean};
-use super::raw::{RawJob, Text};
+use super::raw::{RawJob, RawWork, Text};
 use super::tzdata::TzData;
 use super::values::{self, Bound};
-use crate::domain::calendar::Exclusions;
-use crate::domain::job::{CatchUp, Job, Limits, OnInterrupted, Policy, Retry, Work};
+use crate::domain::calendar::{Exclusions, Period};
+use crate::domain::job::{
+    CatchUp, Job, Limits, OnInterrupted, Output, Policy, Ready, Retry, Snooze, Surroundings, Work,
+};
 use crate::domain::schedule::{Cron, Instant, Timetable, Zone};
 
 /// `timeout` of a job that does not say.
@@ -31,6 +33,14 @@ const RETRY_WAIT: Duration = Duration::from_secs(60);
 const INTERRUPTED_LIMIT: u32 = 3;
 /// `output_keep` of a job that does not say.
 const OUTPUT_KEEP_BYTES: usize = 64 << 10;
+/// `snooze` of a job that does not say.
+const SNOOZE: Duration = Duration::from_secs(60);
+/// `snooze_limit` of a job that does not say.
+const SNOOZE_LIMIT: Duration = Duration::from_secs(24 * 3600);
+/// `ready_timeout` of a job that does not say.
+const READY_TIMEOUT: Duration = Duration::from_secs(600);
+/// `ready_every` of a job that does not say.
+const READY_EVERY: Duration = Duration::from_secs(10);
 /// Longest job name: it is part of a file name.
 const LONGEST_NAME: usize = 100;
 
@@ -44,6 +54,15 @@ pub fn build(
     faults: &mut Faults,
 ) -> Option<Job> {
     let raw = merged(own, defaults);
+    if let Some(max_running) = &own.max_running {
+        faults.add(Fault {
+            level: Level::Error,
+            span: max_running.span(),
+            job: Some(name.get_ref().clone()),
+            message: "`max_running` is for the whole file".into(),
+            hint: Some("it belongs in `[defaults]`".into()),
+        });
+    }
     let mut builder = Builder {
         name,
         faults,
@@ -53,26 +72,28 @@ pub fn build(
     builder.check_name();
     let work = builder.work(&raw);
     let zone = builder.zone(&raw);
-    let timetable = builder.timetable(&raw, zone.as_ref());
+    let timetable = builder.timetable(own, &raw, zone.as_ref());
     let catch_up = builder.catch_up(&raw);
     let limits = builder.limits(&raw);
     let retry = builder.retry(&raw);
     let job = Job {
         name: name.get_ref().clone(),
         work: work?,
+        is_enabled: raw
+            .enabled
+            .as_ref()
+            .is_none_or(|enabled| *enabled.get_ref()),
         timetable,
         catch_up,
         lock_wait: builder
             .read(raw.lock_wait.as_ref(), values::duration)
             .unwrap_or_default(),
+        lock_group: builder.lock_group(&raw),
         limits,
         retry,
-        env: builder.env(&raw),
-        cwd: raw.cwd.as_ref().map(|cwd| folder.join(cwd.get_ref())),
-        output_keep_bytes: builder
-            .read(raw.output_keep.as_ref(), values::size)
-            .unwrap_or(OUTPUT_KEEP_BYTES),
+        surroundings: builder.surroundings(&raw, folder),
     };
+    builder.check_jitter(&job, &raw);
     builder.is_sound.then_some(job)
 }
 
@@ -117,7 +138,41 @@ fn merged(own: &RawJob, defaults: &RawJob) -> RawJob {
         env: Some(env),
         cwd: own.cwd.or(defaults.cwd),
         output_keep: own.output_keep.or(defaults.output_keep),
+        enabled: own.enabled.or(defaults.enabled),
+        period: own.period.or(defaults.period),
+        jitter: own.jitter.or(defaults.jitter),
+        after: own.after.or(defaults.after),
+        depends_on_past: own.depends_on_past.or(defaults.depends_on_past),
+        pause_after: own.pause_after.or(defaults.pause_after),
+        lock: own.lock.or(defaults.lock),
+        max_running: own.max_running,
+        max_runtime: own.max_runtime.or(defaults.max_runtime),
+        fatal_codes: own.fatal_codes.or(defaults.fatal_codes),
+        snooze_codes: own.snooze_codes.or(defaults.snooze_codes),
+        snooze: own.snooze.or(defaults.snooze),
+        snooze_limit: own.snooze_limit.or(defaults.snooze_limit),
+        env_file: own.env_file.or(defaults.env_file),
+        umask: own.umask.or(defaults.umask),
+        nice: own.nice.or(defaults.nice),
+        ready: own.ready.or(defaults.ready),
+        ready_timeout: own.ready_timeout.or(defaults.ready_timeout),
+        ready_every: own.ready_every.or(defaults.ready_every),
+        output: own.output.or(defaults.output),
+        output_file: own.output_file.or(defaults.output_file),
     }
+}
+
+/// Whether a name can be part of a file name and of an idempotency key.
+fn is_file_name(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let starts_well = name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    name.chars().all(is_plain) && starts_well && name.len() <= LONGEST_NAME
+}
+
+fn name_hint() -> String {
+    format!(
+        "at most {LONGEST_NAME} letters, digits, `_`, `-` and `.`, not starting with `-` or `.`"
+    )
 }
 
 struct Builder<'a> {
@@ -166,19 +221,9 @@ impl Builder<'_> {
 
     fn check_name(&mut self) {
         let name = self.name.get_ref();
-        let is_plain = name
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
-        let starts_well = name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
-        if !is_plain || !starts_well || name.len() > LONGEST_NAME {
-            let hint = format!(
-                "at most {LONGEST_NAME} letters, digits, `_`, `-` and `.`, not starting with `-` or `.`"
-            );
-            self.error(
-                self.name.span(),
-                format!("`{name}` cannot be the name of a job"),
-                Some(hint),
-            );
+        if !is_file_name(name) {
+            let message = format!("`{name}` cannot be the name of a job");
+            self.error(self.name.span(), message, Some(name_hint()));
         }
     }
 
@@ -269,8 +314,13 @@ impl Builder<'_> {
         }
     }
 
-    fn timetable(&mut self, raw: &RawJob, zone: Option<&Zone>) -> Option<Timetable> {
-        let texts = raw.schedule.as_ref()?;
+    fn timetable(&mut self, own: &RawJob, raw: &RawJob, zone: Option<&Zone>) -> Option<Timetable> {
+        let Some(texts) = raw.schedule.as_ref() else {
+            for bound in [&own.start_at, &own.end_at].into_iter().flatten() {
+                self.error(bound.span(), "without a `schedule` it bounds nothing", None);
+            }
+            return None;
+        };
         if texts.is_empty() {
             let hint = Some("leave the key out for a job that runs by hand".to_owned());
             self.error(self.name.span(), "`schedule` is empty", hint);
@@ -374,7 +424,121 @@ impl Builder<'_> {
                 .read(raw.early_wait.as_ref(), values::time_delta)
                 .unwrap_or(EARLY_WAIT),
             exclusions: Exclusions::default(),
+            period: self.one_of(
+                raw.period.as_ref(),
+                "period",
+                &[
+                    ("hour", Period::Hour),
+                    ("day", Period::Day),
+                    ("week", Period::Week),
+                    ("month", Period::Month),
+                ],
+            ),
+            jitter: self.read(raw.jitter.as_ref(), values::duration),
+            after: raw
+                .after
+                .iter()
+                .flatten()
+                .map(|job| job.get_ref().clone())
+                .collect(),
+            depends_on_past: raw
+                .depends_on_past
+                .as_ref()
+                .is_some_and(|depends| *depends.get_ref()),
+            pause_after: self.count(raw.pause_after.as_ref(), "pause_after"),
         }
+    }
+
+    /// A jitter must not push one slot past the next.
+    fn check_jitter(&mut self, job: &Job, raw: &RawJob) {
+        let (Some(jitter), Some(timetable), Some(text)) =
+            (job.catch_up.jitter, &job.timetable, &raw.jitter)
+        else {
+            return;
+        };
+        let gap = timetable.shortest_gap().and_then(|gap| gap.to_std().ok());
+        if let Some(gap) = gap.filter(|gap| jitter >= *gap) {
+            let hint = format!(
+                "the shortest gap between two slots is {}",
+                humantime::format_duration(gap)
+            );
+            self.error(
+                text.span(),
+                "`jitter` must be shorter than the gap between two slots",
+                Some(hint),
+            );
+        }
+    }
+
+    /// A group's name becomes part of a file name, as a job's does.
+    fn lock_group(&mut self, raw: &RawJob) -> Option<String> {
+        let group = raw.lock.as_ref()?;
+        if !is_file_name(group.get_ref()) {
+            let message = format!("`{}` cannot be the name of a lock group", group.get_ref());
+            self.error(group.span(), message, Some(name_hint()));
+        }
+        Some(group.get_ref().clone())
+    }
+
+    fn surroundings(&mut self, raw: &RawJob, folder: &Path) -> Surroundings {
+        let path = |text: &Option<Text>| text.as_ref().map(|path| folder.join(path.get_ref()));
+        let output = self.one_of(
+            raw.output.as_ref(),
+            "output",
+            &[
+                ("auto", Output::Auto),
+                ("stream", Output::Stream),
+                ("on_failure", Output::OnFailure),
+                ("none", Output::None),
+            ],
+        );
+        Surroundings {
+            env: self.env(raw),
+            env_file: path(&raw.env_file),
+            cwd: path(&raw.cwd),
+            umask: self.read(raw.umask.as_ref(), values::umask),
+            nice: self.nice(raw.nice.as_ref()),
+            ready: self.ready(raw),
+            output: output.unwrap_or_default(),
+            output_keep_bytes: self
+                .read(raw.output_keep.as_ref(), values::size)
+                .unwrap_or(OUTPUT_KEEP_BYTES),
+            output_file: path(&raw.output_file).map(|path| path.to_string_lossy().into_owned()),
+        }
+    }
+
+    fn nice(&mut self, nice: Option<&Spanned<i64>>) -> Option<i32> {
+        let nice = nice?;
+        let known = i32::try_from(*nice.get_ref())
+            .ok()
+            .filter(|nice| (-20..=19).contains(nice));
+        if known.is_none() {
+            self.error(nice.span(), "`nice` is a number from -20 to 19", None);
+        }
+        known
+    }
+
+    fn ready(&mut self, raw: &RawJob) -> Option<Ready> {
+        let ready = raw.ready.as_ref()?;
+        let work = match ready.get_ref() {
+            RawWork::Shell(script) => Work::Shell(script.clone()),
+            RawWork::Command(words) if words.is_empty() => {
+                self.error(ready.span(), "`ready` names no program", None);
+                return None;
+            }
+            RawWork::Command(words) => {
+                Work::Command(words.iter().map(|word| word.get_ref().clone()).collect())
+            }
+        };
+        Some(Ready {
+            work,
+            timeout: self
+                .read(raw.ready_timeout.as_ref(), values::duration)
+                .unwrap_or(READY_TIMEOUT),
+            every: self
+                .read(raw.ready_every.as_ref(), values::duration)
+                .unwrap_or(READY_EVERY),
+        })
     }
 
     fn limits(&mut self, raw: &RawJob) -> Limits {
@@ -396,6 +560,7 @@ impl Builder<'_> {
             kill_after: self
                 .read(raw.kill_after.as_ref(), values::duration)
                 .unwrap_or(KILL_AFTER),
+            max_runtime: self.read(raw.max_runtime.as_ref(), values::duration),
         }
     }
 
@@ -426,6 +591,16 @@ impl Builder<'_> {
             interrupted_limit: self
                 .count(raw.interrupted_limit.as_ref(), "interrupted_limit")
                 .unwrap_or(INTERRUPTED_LIMIT),
+            fatal_codes: self.codes(raw.fatal_codes.as_deref()).unwrap_or_default(),
+            snooze: Snooze {
+                codes: self.codes(raw.snooze_codes.as_deref()).unwrap_or_default(),
+                delay: self
+                    .read(raw.snooze.as_ref(), values::duration)
+                    .unwrap_or(SNOOZE),
+                limit: self
+                    .read(raw.snooze_limit.as_ref(), values::duration)
+                    .unwrap_or(SNOOZE_LIMIT),
+            },
         }
     }
 

@@ -2,16 +2,17 @@
 
 pub mod faults;
 mod job;
+mod order;
 mod raw;
 pub mod tzdata;
 pub mod values;
 
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::domain::job::Job;
 use crate::error::Error;
+use crate::plain;
 use crate::store;
 use faults::{Fault, Faults, Level};
 use tzdata::TzData;
@@ -23,6 +24,8 @@ pub struct Config {
     pub path: PathBuf,
     /// Where the store is.
     pub store: store::Url,
+    /// How many jobs may run at once on this host.
+    pub max_running: Option<u32>,
     /// The jobs, in the order of the file.
     pub jobs: Vec<Job>,
     /// What is allowed but probably not meant.
@@ -90,17 +93,38 @@ fn parse(path: &Path, text: &str, store: Option<&str>, tz: TzData) -> Result<Con
             &mut faults,
         ));
     }
+    order::check(&raw, &jobs, &mut faults);
+    let max_running = max_running(&raw.defaults, &mut faults);
     let store = store_url(path, folder, &raw.store, store, &mut faults)?;
     match store {
         Some(store) if !faults.has_errors() => Ok(Config {
             path: path.to_owned(),
             store,
+            max_running,
             jobs,
             faults,
             tz,
         }),
         Some(_) | None => Err(Error::Faults(Box::new(faults))),
     }
+}
+
+/// `max_running`, a whole number from 1.
+fn max_running(defaults: &raw::RawJob, faults: &mut Faults) -> Option<u32> {
+    let number = defaults.max_running.as_ref()?;
+    let count = u32::try_from(*number.get_ref())
+        .ok()
+        .filter(|count| *count > 0);
+    if count.is_none() {
+        faults.add(Fault {
+            level: Level::Error,
+            span: number.span(),
+            job: None,
+            message: "`max_running` must be at least 1".into(),
+            hint: None,
+        });
+    }
+    count
 }
 
 /// The file to use, absolute.
@@ -123,7 +147,7 @@ fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
 
 fn read(path: &Path) -> Result<String, Error> {
     let wrong = |why: String| Error::config(format!("cannot read `{}`: {why}", path.display()));
-    let meta = std::fs::metadata(path).map_err(|error| wrong(plain(&error)))?;
+    let meta = std::fs::metadata(path).map_err(|error| wrong(plain::error(&error)))?;
     if meta.is_dir() {
         return Err(wrong("it is a directory".into()));
     }
@@ -134,7 +158,7 @@ fn read(path: &Path) -> Result<String, Error> {
             LARGEST_FILE_BYTES >> 20
         )));
     }
-    let bytes = std::fs::read(path).map_err(|error| wrong(plain(&error)))?;
+    let bytes = std::fs::read(path).map_err(|error| wrong(plain::error(&error)))?;
     String::from_utf8(bytes).map_err(|error| {
         let sound = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = String::from_utf8_lossy(sound).matches('\n').count() + 1;
@@ -155,13 +179,6 @@ fn refuse_writable(path: &Path, mode: u32) -> Result<(), Error> {
         );
     }
     Ok(())
-}
-
-/// An I/O error without "(os error 2)".
-fn plain(error: &io::Error) -> String {
-    let text = error.to_string();
-    let end = text.rfind(" (os error").unwrap_or(text.len());
-    text[..end].to_lowercase()
 }
 
 /// Where the store is: `$JOBRUN_STORE`, `store.url`, or the default; none if a fault was added.

@@ -59,10 +59,40 @@ pub struct RawJob {
     pub env: Option<Vec<(Text, Text)>>,
     pub cwd: Option<Text>,
     pub output_keep: Option<Text>,
+    pub enabled: Option<Spanned<bool>>,
+    pub period: Option<Text>,
+    pub jitter: Option<Text>,
+    pub after: Option<Vec<Text>>,
+    pub depends_on_past: Option<Spanned<bool>>,
+    pub pause_after: Option<Spanned<i64>>,
+    pub lock: Option<Text>,
+    pub max_running: Option<Spanned<i64>>,
+    pub max_runtime: Option<Text>,
+    pub fatal_codes: Option<Vec<Spanned<i64>>>,
+    pub snooze_codes: Option<Vec<Spanned<i64>>>,
+    pub snooze: Option<Text>,
+    pub snooze_limit: Option<Text>,
+    pub env_file: Option<Text>,
+    pub umask: Option<Text>,
+    pub nice: Option<Spanned<i64>>,
+    pub ready: Option<Spanned<RawWork>>,
+    pub ready_timeout: Option<Text>,
+    pub ready_every: Option<Text>,
+    pub output: Option<Text>,
+    pub output_file: Option<Text>,
+}
+
+/// A command, with or without a shell.
+#[derive(Clone, Debug)]
+pub enum RawWork {
+    /// An argument vector.
+    Command(Vec<Text>),
+    /// A text for the shell.
+    Shell(String),
 }
 
 /// Every key a job may have, for "did you mean".
-pub const JOB_KEYS: [&str; 22] = [
+pub const JOB_KEYS: [&str; 43] = [
     "command",
     "shell",
     "schedule",
@@ -85,6 +115,27 @@ pub const JOB_KEYS: [&str; 22] = [
     "env",
     "cwd",
     "output_keep",
+    "enabled",
+    "period",
+    "jitter",
+    "after",
+    "depends_on_past",
+    "pause_after",
+    "lock",
+    "max_running",
+    "max_runtime",
+    "fatal_codes",
+    "snooze_codes",
+    "snooze",
+    "snooze_limit",
+    "env_file",
+    "umask",
+    "nice",
+    "ready",
+    "ready_timeout",
+    "ready_every",
+    "output",
+    "output_file",
 ];
 
 /// Every table or key at the top of the file.
@@ -250,6 +301,29 @@ impl Reader<'_> {
             "env" => job.env = self.env(value),
             "cwd" => job.cwd = self.text("cwd", value, "\"/srv/app\""),
             "output_keep" => job.output_keep = self.text("output_keep", value, "\"64KiB\""),
+            "enabled" => job.enabled = self.boolean("enabled", value),
+            "period" => job.period = self.text("period", value, "\"day\""),
+            "jitter" => job.jitter = self.duration("jitter", value),
+            "after" => job.after = self.texts("after", value, "[\"import\"]"),
+            "depends_on_past" => job.depends_on_past = self.boolean("depends_on_past", value),
+            "pause_after" => job.pause_after = self.integer("pause_after", value),
+            "lock" => job.lock = self.text("lock", value, "\"database\""),
+            "max_running" => job.max_running = self.integer("max_running", value),
+            "max_runtime" => job.max_runtime = self.duration("max_runtime", value),
+            "fatal_codes" => job.fatal_codes = self.integers("fatal_codes", value),
+            "snooze_codes" => job.snooze_codes = self.integers("snooze_codes", value),
+            "snooze" => job.snooze = self.duration("snooze", value),
+            "snooze_limit" => job.snooze_limit = self.duration("snooze_limit", value),
+            "env_file" => job.env_file = self.text("env_file", value, "\"secrets.env\""),
+            "umask" => job.umask = self.text("umask", value, "\"0027\""),
+            "nice" => job.nice = self.integer("nice", value),
+            "ready" => job.ready = self.ready(value),
+            "ready_timeout" => job.ready_timeout = self.duration("ready_timeout", value),
+            "ready_every" => job.ready_every = self.duration("ready_every", value),
+            "output" => job.output = self.text("output", value, "\"on_failure\""),
+            "output_file" => {
+                job.output_file = self.text("output_file", value, "\"/var/log/{job}.log\"")
+            }
             other => {
                 let hint =
                     did_you_mean(other, JOB_KEYS).map(|near| format!("did you mean `{near}`?"));
@@ -384,6 +458,26 @@ impl Reader<'_> {
             self.wrong_type(key, value, "a whole number", None);
         }
         parsed.map(|number| Spanned::new(value.span(), number))
+    }
+
+    fn boolean(&mut self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Spanned<bool>> {
+        let parsed = value.get_ref().as_bool();
+        if parsed.is_none() {
+            self.wrong_type(key, value, "`true` or `false`", None);
+        }
+        parsed.map(|parsed| Spanned::new(value.span(), parsed))
+    }
+
+    /// A command to wait for: an array of words, or a text for the shell.
+    fn ready(&mut self, value: &Spanned<DeValue<'_>>) -> Option<Spanned<RawWork>> {
+        if let Some(script) = value.get_ref().as_str() {
+            return Some(Spanned::new(
+                value.span(),
+                RawWork::Shell(script.to_owned()),
+            ));
+        }
+        let words = self.texts("ready", value, "[\"pg_isready\"]")?;
+        Some(Spanned::new(value.span(), RawWork::Command(words)))
     }
 
     fn integers(&mut self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Vec<Spanned<i64>>> {

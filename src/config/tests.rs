@@ -1,7 +1,8 @@
 //! What is wrong with a file is said all at once, each fault with its place and a way out.
 
 use super::*;
-use crate::domain::job::{OnInterrupted, Policy, Work};
+use crate::domain::calendar::Period;
+use crate::domain::job::{OnInterrupted, Output, Policy, Work};
 
 fn parsed(text: &str) -> Result<Config, Error> {
     parse(
@@ -45,7 +46,7 @@ fn a_job_that_says_little_gets_the_defaults() {
     let config = config("[jobs.j]\ncommand = [\"true\"]\n");
     let job = &config.jobs[0];
     assert_eq!(job.work, Work::Command(vec!["true".into()]));
-    assert!(job.timetable.is_none() && job.cwd.is_none());
+    assert!(job.timetable.is_none() && job.surroundings.cwd.is_none());
     assert_eq!(job.catch_up.policy, Policy::Once);
     assert_eq!(job.catch_up.limit, 1000);
     assert_eq!(job.catch_up.start_grace.num_minutes(), 10);
@@ -61,7 +62,7 @@ fn a_job_that_says_little_gets_the_defaults() {
         (&vec![0], 3)
     );
     assert_eq!(job.retry.on_interrupted, OnInterrupted::Retry);
-    assert_eq!(job.output_keep_bytes, 65536);
+    assert_eq!(job.surroundings.output_keep_bytes, 65536);
     assert_eq!(
         config.store,
         store::Url::Sqlite("/etc/jobrun/jobrun.db".into())
@@ -87,6 +88,7 @@ fn a_job_overrides_the_defaults_and_keeps_the_rest() {
         (Work::Shell("b".into()), None)
     );
     let env: Vec<String> = own
+        .surroundings
         .env
         .iter()
         .map(|(name, value)| format!("{name}={value}"))
@@ -185,6 +187,37 @@ fn wrong_values_say_what_would_be_right() {
         ("shell = \"x\"", "`command` and `shell` are both given"),
         ("schedule = \"CRON_TZ=UTC 0 0 * * *\"", "timezone"),
         ("items = \"SELECT 1\"", "unknown key `items`"),
+        (
+            "enabled = \"no\"",
+            "`enabled` must be `true` or `false`, not string",
+        ),
+        ("period = \"days\"", "did you mean `day`?"),
+        (
+            "after = [\"jj\"]",
+            "`after` names no job `jj` (did you mean `j`?)",
+        ),
+        ("after = \"j\"", "`j` cannot wait for itself"),
+        ("pause_after = 0", "`pause_after` must be at least 1"),
+        ("lock = \"a b\"", "`a b` cannot be the name of a lock group"),
+        (
+            "max_running = 4",
+            "`max_running` is for the whole file (it belongs in `[defaults]`)",
+        ),
+        ("umask = \"0999\"", "`0999` is not a mask such as `0027`"),
+        ("nice = 20", "`nice` is a number from -20 to 19"),
+        (
+            "output = \"all\"",
+            "`output` is one of `auto`, `stream`, `on_failure`, `none`",
+        ),
+        ("ready = []", "`ready` names no program"),
+        (
+            "schedule = \"*/5 * * * *\"\njitter = \"5m\"",
+            "the shortest gap between two slots is 5m",
+        ),
+        (
+            "end_at = 2026-01-01",
+            "without a `schedule` it bounds nothing",
+        ),
     ] {
         let text = if lines.starts_with("start_at") {
             format!("schedule = \"@daily\"\n{lines}")
@@ -254,7 +287,7 @@ fn relative_paths_are_relative_to_the_file() {
         store::Url::Sqlite("/etc/jobrun/state/x.db".into())
     );
     assert_eq!(
-        config.jobs[0].cwd.as_deref(),
+        config.jobs[0].surroundings.cwd.as_deref(),
         Some(Path::new("/etc/jobrun/work"))
     );
 }
@@ -319,4 +352,86 @@ mod reading {
             .to_string();
         assert!(missing.contains("no such file"), "{missing}");
     }
+}
+
+#[test]
+fn jobs_that_wait_for_one_another_are_a_fault() {
+    let job = |name: &str, after: &str| {
+        format!(
+            "[jobs.{name}]\nshell = \"x\"\nschedule = \"@daily\"\ntimezone = \"UTC\"\nafter = {after}\n"
+        )
+    };
+    let text = [
+        job("a", "[\"c\"]"),
+        job("b", "[\"a\"]"),
+        job("c", "[\"b\"]"),
+    ]
+    .concat();
+    let said = faults(&text);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].contains("jobs wait for one another: a after c after b after a"),
+        "{said:?}"
+    );
+    let hand = "[jobs.h]\nshell = \"x\"\n";
+    let said = faults(&[job("a", "[\"h\"]"), hand.into()].concat());
+    assert!(
+        said[0].contains("`after` names `h`, which has no schedule"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn every_key_of_a_job_is_read() {
+    let config = config(
+        "[defaults]\nmax_running = 4\n[jobs.other]\nshell = \"x\"\nschedule = \"@daily\"\ntimezone = \"UTC\"\n\
+         [jobs.j]\ncommand = [\"true\"]\nenabled = false\nschedule = \"0 * * * *\"\ntimezone = \"UTC\"\nperiod = \"week\"\n\
+         jitter = \"5m\"\nafter = \"other\"\ndepends_on_past = true\npause_after = 3\nlock = \"db\"\nmax_runtime = \"1h\"\n\
+         fatal_codes = [2]\nsnooze_codes = [75]\nsnooze = \"2m\"\nsnooze_limit = \"1h\"\nenv_file = \"e\"\numask = \"0027\"\n\
+         nice = 10\nready = \"true\"\nready_timeout = \"1m\"\nready_every = \"1s\"\noutput = \"none\"\noutput_file = \"/l/{job}\"\n",
+    );
+    assert_eq!(config.max_running, Some(4));
+    let job = &config.jobs[1];
+    let catch_up = &job.catch_up;
+    assert!(!job.is_enabled && catch_up.depends_on_past);
+    assert_eq!(
+        (catch_up.period, catch_up.pause_after),
+        (Some(Period::Week), Some(3))
+    );
+    assert_eq!(
+        (catch_up.jitter.expect("set").as_secs(), &catch_up.after),
+        (300, &vec!["other".to_owned()])
+    );
+    assert_eq!(
+        (
+            job.lock_group.as_deref(),
+            job.limits.max_runtime.expect("set").as_secs()
+        ),
+        (Some("db"), 3600)
+    );
+    let retry = &job.retry;
+    assert_eq!(
+        (&retry.fatal_codes, &retry.snooze.codes),
+        (&vec![2], &vec![75])
+    );
+    assert_eq!(
+        (retry.snooze.delay.as_secs(), retry.snooze.limit.as_secs()),
+        (120, 3600)
+    );
+    let around = &job.surroundings;
+    assert_eq!(around.env_file.as_deref(), Some(Path::new("/etc/jobrun/e")));
+    assert_eq!(
+        (around.umask, around.nice, around.output),
+        (Some(0o27), Some(10), Output::None)
+    );
+    assert_eq!(around.output_file.as_deref(), Some("/l/{job}"));
+    let ready = around.ready.as_ref().expect("set");
+    assert_eq!(
+        (
+            ready.work.clone(),
+            ready.timeout.as_secs(),
+            ready.every.as_secs()
+        ),
+        (Work::Shell("true".into()), 60, 1)
+    );
 }

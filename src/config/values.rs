@@ -58,6 +58,13 @@ pub fn size(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Reads a file mode creation mask in octal: `0027`.
+pub fn umask(text: &str) -> Result<u32, String> {
+    let mask = u32::from_str_radix(text.trim().trim_start_matches("0o"), 8).ok();
+    mask.filter(|mask| *mask <= 0o777)
+        .ok_or_else(|| format!("`{text}` is not a mask such as `0027`"))
+}
+
 /// How a date-time without offset that the zone does not have just once is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use chrono::{Days, NaiveDate};
+use chrono::{Datelike as _, Days, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta, Timelike as _};
 
 use super::schedule::{Instant, LocalTime, Zone};
 
@@ -48,6 +48,35 @@ impl Exclusions {
             date = next;
         }
         stretches
+    }
+}
+
+/// A stretch of local time that may have one success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Period {
+    /// From :00.
+    Hour,
+    /// A date.
+    Day,
+    /// From Monday.
+    Week,
+    /// A month of a year.
+    Month,
+}
+
+impl Period {
+    /// The first wall-clock time of the period that `local` is in: equal for all times of the period.
+    pub fn start(self, local: NaiveDateTime) -> NaiveDateTime {
+        let date = local.date();
+        let day = match self {
+            Self::Hour => {
+                return date.and_time(NaiveTime::MIN) + TimeDelta::hours(i64::from(local.hour()));
+            }
+            Self::Day => date,
+            Self::Week => date - Days::new(u64::from(date.weekday().num_days_from_monday())),
+            Self::Month => date.with_day(1).unwrap_or(date),
+        };
+        day.and_time(NaiveTime::MIN)
     }
 }
 

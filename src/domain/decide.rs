@@ -4,10 +4,10 @@
 
 use chrono::TimeDelta;
 
-use super::due::{self, Plan};
+use super::due::{self, Bounds, Plan, Planned, Reason};
 use super::job::{Job, Policy};
-use super::lifecycle::{self, Outcome, Status, Trigger, Update};
-use super::schedule::{Instant, Zone};
+use super::lifecycle::{self, End, Outcome, Status, Trigger, Update};
+use super::schedule::{Instant, Slot, Zone};
 use super::state::{Left, RunId, State, Task};
 
 /// What a start asks for.
@@ -17,6 +17,13 @@ pub enum Ask {
     Owed {
         /// What is left of `catch_up_limit` in this start.
         slots_left: u32,
+        /// No slot after this: it waits for another job.
+        horizon: Option<Instant>,
+    },
+    /// One slot, whatever became of it before.
+    Slot {
+        /// The slot.
+        slot: Slot,
     },
     /// A manual run, now.
     Manual,
@@ -50,6 +57,8 @@ pub enum Claim {
     Planned(usize),
     /// A manual one, to be made.
     Manual,
+    /// The task of this slot, made if there is none.
+    Slot(Planned),
 }
 
 /// What to do when no task is taken.
@@ -61,7 +70,7 @@ pub enum Then {
     Wait {
         /// When.
         until: Instant,
-        /// For the retry of a task that failed; else for a slot that is close.
+        /// For the retry of a task that failed; else for a slot that is close, or for its jitter.
         is_retry: bool,
     },
     /// Nothing more to do in this start.
@@ -75,18 +84,25 @@ pub struct Decision {
     pub recovered: Vec<Recovered>,
     /// What is planned, if that changes anything.
     pub plan: Option<Plan>,
+    /// Pending tasks that are not to run any more.
+    pub closed: Vec<(i64, Reason)>,
     /// The task to run.
     pub claim: Option<Claim>,
     /// What to do without one.
     pub then: Then,
     /// Slots that stay owed beyond `catch_up_limit`.
     pub owed: u64,
+    /// The slot of the job's own past that newer ones wait for (`depends_on_past`).
+    pub waits_for: Option<Instant>,
 }
 
 impl Decision {
     /// Whether there is anything to write.
     pub fn changes(&self) -> bool {
-        !self.recovered.is_empty() || self.plan.is_some() || self.claim.is_some()
+        !self.recovered.is_empty()
+            || self.plan.is_some()
+            || self.claim.is_some()
+            || !self.closed.is_empty()
     }
 }
 
@@ -106,26 +122,61 @@ pub fn decide(
     let mut decision = Decision {
         recovered,
         plan: None,
+        closed: Vec::new(),
         claim: None,
         then: Then::Done,
         owed: 0,
+        waits_for: None,
     };
     match ask {
         Ask::Manual => decision.claim = Some(Claim::Manual),
+        Ask::Slot { slot } => decision.claim = one_slot(job, slot).map(Claim::Slot),
         Ask::ManualAgain { task } => {
             let head = state.head.clone().filter(|head| head.id == task);
             take(&mut decision, head, job, now);
         }
-        Ask::Owed { slots_left } => owed(&mut decision, job, state, now, slots_left, zones),
+        // A pause stops triggers only; who was lost is settled all the same.
+        Ask::Owed { .. } if state.pause.is_some() => {}
+        Ask::Owed {
+            slots_left,
+            horizon,
+        } => {
+            let bounds = Bounds {
+                limit: slots_left,
+                horizon,
+            };
+            owed(&mut decision, job, state, now, bounds, zones);
+        }
     }
     decision
+}
+
+fn one_slot(job: &Job, slot: Slot) -> Option<Planned> {
+    let timetable = job.timetable.as_ref()?;
+    // Its own interval if it has a task; the store then keeps that one.
+    let interval_start = timetable.tick_before(slot.at).unwrap_or(slot.at);
+    Some(Planned {
+        slot,
+        interval_start,
+        coalesced: 0,
+        due_at: slot.at,
+    })
 }
 
 fn recover(job: &Job, left: &Left, now: Instant) -> Recovered {
     Recovered {
         run: left.run.clone(),
         task: left.task.clone(),
-        update: lifecycle::after(job, &left.task, Outcome::Lost, None, now),
+        update: lifecycle::after(
+            job,
+            &left.task,
+            &End {
+                outcome: Outcome::Lost,
+                reason: None,
+                is_fatal: false,
+                at: now,
+            },
+        ),
     }
 }
 
@@ -135,74 +186,57 @@ fn owed(
     job: &Job,
     state: &State,
     now: Instant,
-    slots_left: u32,
+    bounds: Bounds,
     zones: &dyn Fn(&str) -> Option<Zone>,
 ) {
-    if job.catch_up.policy == Policy::Each && slots_left == 0 {
-        let plan = job
-            .timetable
+    let is_each = job.catch_up.policy == Policy::Each;
+    let plan = |state: &State, limit| {
+        let bounds = Bounds { limit, ..bounds };
+        job.timetable
             .as_ref()
-            .map(|timetable| due::plan(job, timetable, state, now, 0, zones));
+            .map(|timetable| due::plan(job, timetable, state, now, bounds, zones))
+    };
+    if is_each && bounds.limit == 0 {
         // A slot that is only close is not owed yet.
-        let plan = plan.filter(|plan| plan.wait_until.is_none());
+        let plan = plan(state, 0).filter(|plan| plan.wait_until.is_none());
         decision.owed = plan.map_or(0, |plan| plan.owed);
         take(decision, state.head.clone(), job, now);
         return;
     }
     let again: Vec<Task> = decision.recovered.iter().filter_map(task_again).collect();
-    let due = state
-        .head
-        .iter()
-        .chain(&again)
-        .filter(|task| task.due_at <= now);
-    let oldest = due.min_by_key(|task| (task.due_at, task.id)).cloned();
-    if job.catch_up.policy == Policy::Each && oldest.is_some() {
-        decision.claim = oldest.map(|task| Claim::Task(Box::new(task)));
-        return;
-    }
-    let plan = job.timetable.as_ref().map(|timetable| {
-        let state = with_foldable(job, state, &again);
-        let limit = slots_left.min(PLAN_BATCH);
-        let plan = due::plan(job, timetable, &state, now, limit, zones);
-        (plan.changes(&state), plan)
-    });
     let head = state
         .head
         .iter()
         .chain(&again)
         .min_by_key(|task| (task.due_at, task.id))
         .cloned();
-    let Some((changes, plan)) = plan else {
+    let oldest = head.clone().filter(|task| task.due_at <= now);
+    if let Some(task) = oldest.as_ref().filter(|task| is_moot(job, state, task)) {
+        decision.closed.push((task.id, Reason::PeriodDone));
+        decision.then = Then::LookAgain;
+        return;
+    }
+    if is_each && oldest.is_some() {
+        decision.claim = oldest.map(|task| Claim::Task(Box::new(task)));
+        return;
+    }
+    decision.waits_for = own_past(job, state);
+    let state = with_foldable(job, state, &again);
+    let planned =
+        plan(&state, bounds.limit.min(batch(job))).filter(|_| decision.waits_for.is_none());
+    let Some(plan) = planned else {
         take(decision, head, job, now);
         return;
     };
     decision.owed = plan.owed;
-    let is_folded = |task: &Task| plan.folded.iter().any(|folded| folded.task == task.id);
-    let oldest = oldest.filter(|task| !is_folded(task));
-    if changes {
-        decision.then = Then::LookAgain;
-        let first = plan.run.first().map(|planned| planned.slot.at);
-        decision.claim = match (oldest, first) {
-            (Some(task), first) if first.is_none_or(|at| task.due_at <= at) => {
-                Some(Claim::Task(Box::new(task)))
-            }
-            (_, Some(_)) => Some(Claim::Planned(0)),
-            (Some(task), None) => Some(Claim::Task(Box::new(task))),
-            (None, None) => None,
-        };
-        if let (Some(Claim::Task(task)), Some(absorbed)) = (&mut decision.claim, plan.absorbed)
-            && task.id == absorbed.task
-        {
-            task.interval_start = absorbed.interval_start;
-            task.coalesced = absorbed.coalesced;
-        }
-        decision.plan = Some(plan);
+    if plan.changes(&state) {
+        carry_out(decision, plan, oldest, now);
         return;
     }
     take(decision, head, job, now);
     if let (None, Some(until)) = (&decision.claim, plan.wait_until) {
         let is_sooner = match decision.then {
-            Then::Wait { until: retry, .. } => until < retry,
+            Then::Wait { until: other, .. } => until < other,
             Then::LookAgain | Then::Done => true,
         };
         if is_sooner {
@@ -214,18 +248,74 @@ fn owed(
     }
 }
 
+/// How many slots are planned at once: one where the next depends on how this one ends.
+fn batch(job: &Job) -> u32 {
+    let is_one_by_one = job.catch_up.period.is_some() || job.catch_up.depends_on_past;
+    if is_one_by_one { 1 } else { PLAN_BATCH }
+}
+
+/// Whether a pending task's period had its success meanwhile.
+fn is_moot(job: &Job, state: &State, task: &Task) -> bool {
+    let timetable = job.timetable.as_ref();
+    let slot = timetable.zip(task.slot).filter(|_| task.key.is_empty());
+    slot.is_some_and(|(timetable, slot)| due::is_period_done(job, timetable, state, slot))
+}
+
+/// The newest slot of the job, if newer ones have to wait for it: it neither succeeded nor was skipped, and no
+/// recorded hole lies after it.
+pub fn own_past(job: &Job, state: &State) -> Option<Instant> {
+    let (slot, status) = state.newest.filter(|_| job.catch_up.depends_on_past)?;
+    let is_settled = match status {
+        Status::Succeeded | Status::Skipped => true,
+        Status::Pending | Status::Running | Status::Failed => false,
+    };
+    let has_hole = state.interval_end.is_some_and(|end| end > slot);
+    (!is_settled && !has_hole).then_some(slot)
+}
+
+/// Takes the oldest of what was pending and what the plan makes.
+fn carry_out(decision: &mut Decision, plan: Plan, oldest: Option<Task>, now: Instant) {
+    decision.then = Then::LookAgain;
+    let is_folded = |task: &Task| plan.folded.iter().any(|folded| folded.task == task.id);
+    let oldest = oldest.filter(|task| !is_folded(task));
+    let first = plan
+        .run
+        .first()
+        .map(|planned| planned.due_at)
+        .filter(|due| *due <= now);
+    decision.claim = match (oldest, first) {
+        (Some(mut task), first) if first.is_none_or(|due| task.due_at <= due) => {
+            if let Some(absorbed) = plan.absorbed.filter(|absorbed| absorbed.task == task.id) {
+                task.interval_start = absorbed.interval_start;
+                task.coalesced = absorbed.coalesced;
+            }
+            Some(Claim::Task(Box::new(task)))
+        }
+        (_, Some(_)) => Some(Claim::Planned(0)),
+        (_, None) => None,
+    };
+    decision.plan = Some(plan);
+}
+
 /// Takes `head` if it is due, or waits for it if it soon is.
 fn take(decision: &mut Decision, head: Option<Task>, job: &Job, now: Instant) {
     let Some(head) = head else {
         return;
     };
-    let wait = TimeDelta::from_std(job.retry.wait).unwrap_or(TimeDelta::MAX);
+    // A retry is waited for if it is soon; the jitter of a slot always; "not yet" never.
+    let is_soon = match (head.runs, head.is_snoozed) {
+        (0, _) => head.slot.is_some_and(|slot| slot <= now),
+        (_, true) => false,
+        (_, false) => {
+            head.due_at - now <= TimeDelta::from_std(job.retry.wait).unwrap_or(TimeDelta::MAX)
+        }
+    };
     if head.due_at <= now {
         decision.claim = Some(Claim::Task(Box::new(head)));
-    } else if head.runs > 0 && head.due_at - now <= wait {
+    } else if is_soon {
         decision.then = Then::Wait {
             until: head.due_at,
-            is_retry: true,
+            is_retry: head.runs > 0,
         };
     }
 }
@@ -294,7 +384,10 @@ mod tests {
             job,
             state,
             at(now),
-            Ask::Owed { slots_left: 1000 },
+            Ask::Owed {
+                slots_left: 1000,
+                horizon: None,
+            },
             &|name| Some(zone(name)),
         )
     }
@@ -433,7 +526,10 @@ mod tests {
             &job,
             &state,
             at("2026-05-05T07:00:00Z"),
-            Ask::Owed { slots_left: 0 },
+            Ask::Owed {
+                slots_left: 0,
+                horizon: None,
+            },
             &|name| Some(zone(name)),
         );
         assert!(!decision.changes());
@@ -445,7 +541,10 @@ mod tests {
         let mut job = job("0 * * * *", "UTC");
         job.catch_up.policy = Policy::Each;
         let state = known(&job, "2026-05-05T06:00:00Z");
-        let ask = Ask::Owed { slots_left: 0 };
+        let ask = Ask::Owed {
+            slots_left: 0,
+            horizon: None,
+        };
         let now = at("2026-05-05T06:59:55Z");
         let decision = decide(&job, &state, now, ask, &|name| Some(zone(name)));
         assert_eq!(decision.owed, 0);

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use chrono::TimeDelta;
+use chrono::{NaiveDateTime, TimeDelta};
 
 use super::job::{Job, Policy};
 use super::lifecycle::{stored_words, words};
@@ -84,6 +84,8 @@ pub struct Planned {
     pub interval_start: Instant,
     /// Number of earlier slots it stands for.
     pub coalesced: u64,
+    /// Not to be started before: the slot, or later by its jitter.
+    pub due_at: Instant,
 }
 
 /// A pending task that is left out for a newer one.
@@ -171,13 +173,32 @@ pub fn change(timetable: &Timetable, state: &State, now: Instant) -> Change {
     }
 }
 
-/// Plans at most `limit` slots of `job` at `now`. `zones` gives the rules of a zone for schedules of the past.
+/// How much is planned at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// At most so many slots, with [`Policy::Each`].
+    pub limit: u32,
+    /// No slot after this: it waits for another job.
+    pub horizon: Option<Instant>,
+}
+
+impl Bounds {
+    /// So many slots, and none waits for another job.
+    pub fn slots(limit: u32) -> Self {
+        Self {
+            limit,
+            horizon: None,
+        }
+    }
+}
+
+/// Plans slots of `job` at `now`. `zones` gives the rules of a zone for schedules of the past.
 pub fn plan(
     job: &Job,
     timetable: &Timetable,
     state: &State,
     now: Instant,
-    limit: u32,
+    bounds: Bounds,
     zones: &dyn Fn(&str) -> Option<Zone>,
 ) -> Plan {
     let change = change(timetable, state, now);
@@ -186,7 +207,8 @@ pub fn plan(
         timetable,
         state,
         now,
-        limit,
+        bounds,
+        periods: done_periods(job, timetable, state),
         dealt: state.settled.iter().map(|settled| settled.slot).collect(),
     };
     let mut plan = match (state.cursor, timetable.start_at()) {
@@ -212,9 +234,46 @@ struct Planner<'a> {
     timetable: &'a Timetable,
     state: &'a State,
     now: Instant,
-    limit: u32,
+    bounds: Bounds,
+    /// Periods that had a success.
+    periods: BTreeSet<NaiveDateTime>,
     /// Slots that have a task already.
     dealt: BTreeSet<Instant>,
+}
+
+/// The periods of `job` that had a success.
+fn done_periods(job: &Job, timetable: &Timetable, state: &State) -> BTreeSet<NaiveDateTime> {
+    let succeeded = state.succeeded.iter();
+    succeeded
+        .filter_map(|slot| period_of(job, timetable.zone(), *slot))
+        .collect()
+}
+
+/// The period a slot falls in, if the job has one.
+fn period_of(job: &Job, zone: &Zone, slot: Instant) -> Option<NaiveDateTime> {
+    job.catch_up
+        .period
+        .map(|period| period.start(zone.local(slot).naive_local()))
+}
+
+/// Whether the period of a slot had its success already.
+pub fn is_period_done(job: &Job, timetable: &Timetable, state: &State, slot: Instant) -> bool {
+    period_of(job, timetable.zone(), slot)
+        .is_some_and(|period| done_periods(job, timetable, state).contains(&period))
+}
+
+/// How much later than its slot a task starts: the same for every host and every try.
+fn jitter(job: &Job, slot: Instant) -> TimeDelta {
+    let Some(limit) = job.catch_up.jitter.filter(|limit| !limit.is_zero()) else {
+        return TimeDelta::zero();
+    };
+    // FNV-1a: fixed for ever, and even enough to spread starts.
+    let key = format!("{}/{}", job.name, slot.timestamp());
+    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).max(1);
+    TimeDelta::milliseconds(i64::try_from(hash % limit_ms).unwrap_or_default())
 }
 
 /// A stretch `(after, until]` whose slots share a fate.
@@ -236,12 +295,35 @@ impl Planner<'_> {
         self.dealt.contains(&at)
     }
 
-    /// Whether a slot's wall-clock time was done as another slot.
-    fn is_duplicate(&self, slot: &Slot) -> bool {
+    /// Why a slot that nobody dealt with is left alone all the same: its wall-clock time was done as another slot,
+    /// or its period had its success.
+    fn left_alone(&self, slot: &Slot) -> Option<Reason> {
         let mut settled = self.state.settled.iter();
-        slot.is_fixed
-            && settled
-                .any(|settled| settled.slot != slot.at && settled.nominal == Some(slot.nominal))
+        let is_other = |settled: &super::state::Settled| {
+            settled.slot != slot.at && settled.nominal == Some(slot.nominal)
+        };
+        if slot.is_fixed && settled.any(is_other) {
+            return Some(Reason::Duplicate);
+        }
+        let period = period_of(self.job, self.timetable.zone(), slot.at)?;
+        self.periods.contains(&period).then_some(Reason::PeriodDone)
+    }
+
+    /// The last instant whose slots are looked at.
+    fn horizon(&self) -> Instant {
+        self.bounds
+            .horizon
+            .map_or(self.now, |horizon| horizon.min(self.now))
+    }
+
+    fn planned(&self, slot: Slot, interval_start: Instant, coalesced: u64) -> Planned {
+        let due_at = slot.at + jitter(self.job, slot.at);
+        Planned {
+            slot,
+            interval_start,
+            coalesced,
+            due_at,
+        }
     }
 
     fn is_on_time(&self, at: Instant) -> bool {
@@ -273,16 +355,17 @@ impl Planner<'_> {
             self.is_on_time(slot.at)
                 && handled_until.is_none_or(|handled| slot.at > handled)
                 && !self.is_settled(slot.at)
-                && !self.is_duplicate(slot)
+                && self.left_alone(slot).is_none()
                 && self.fate_of(slot.at) == Fate::Open
         });
-        if let Some(slot) = newest {
+        let waits = newest.filter(|slot| slot.at > self.horizon());
+        if let Some(slot) = waits {
+            // It waits for another job, so it has to stay owed.
+            plan.cursor_after = Some(slot.at - TICK);
+        } else if let Some(slot) = newest {
             plan.interval_end_after = Some(slot.at);
-            plan.run.push(Planned {
-                slot,
-                interval_start: self.tick_before(slot.at),
-                coalesced: 0,
-            });
+            plan.run
+                .push(self.planned(slot, self.tick_before(slot.at), 0));
         }
         self.fold(&mut plan);
         plan
@@ -308,8 +391,8 @@ impl Planner<'_> {
 
     /// Everything after `after` is due; with nothing due, a slot that is close enough is waited for.
     fn owed_since(&self, after: Instant) -> Plan {
-        let plan = self.due(after, self.now);
-        if plan.changes(self.state) {
+        let plan = self.due(after, self.horizon());
+        if plan.changes(self.state) || self.bounds.horizon.is_some() {
             return plan;
         }
         let next = self
@@ -427,7 +510,7 @@ impl Planner<'_> {
                 if self.is_settled(slot.at) {
                     continue;
                 }
-                if chosen.run.len() >= self.limit as usize {
+                if chosen.run.len() >= self.bounds.limit as usize {
                     chosen.cut = Some(dealt_until.unwrap_or(slot.at - TICK));
                     chosen.owed += self
                         .unsettled(slot.at - TICK, piece.until)
@@ -435,10 +518,9 @@ impl Planner<'_> {
                     break;
                 }
                 dealt_until = Some(slot.at);
-                if self.is_duplicate(&slot) {
-                    chosen.left.push((Tally::one(slot.at), Reason::Duplicate));
-                } else {
-                    chosen.run.push(slot);
+                match self.left_alone(&slot) {
+                    Some(reason) => chosen.left.push((Tally::one(slot.at), reason)),
+                    None => chosen.run.push(slot),
                 }
             }
         }
@@ -484,10 +566,10 @@ impl Planner<'_> {
         let mut candidate = self.timetable.last_until(piece.until);
         while let Some(slot) = candidate.filter(|slot| slot.at > piece.after) {
             if !self.is_settled(slot.at) {
-                if !self.is_duplicate(&slot) {
-                    return Some(slot);
+                match self.left_alone(&slot) {
+                    Some(reason) => left.push((Tally::one(slot.at), reason)),
+                    None => return Some(slot),
                 }
-                left.push((Tally::one(slot.at), Reason::Duplicate));
             }
             candidate = self.timetable.last_before(slot.at);
         }
@@ -532,11 +614,7 @@ impl Planner<'_> {
             while let Some(hole) = holes.next_if(|hole| *hole < slot.at) {
                 start = start.max(hole);
             }
-            plan.run.push(Planned {
-                slot: *slot,
-                interval_start: start,
-                coalesced: chosen.coalesced,
-            });
+            plan.run.push(self.planned(*slot, start, chosen.coalesced));
             start = slot.at;
             has_moved = true;
         }
@@ -737,11 +815,17 @@ pub mod testing {
                 start_grace: TimeDelta::minutes(10),
                 early_wait: TimeDelta::seconds(10),
                 exclusions: crate::domain::calendar::Exclusions::default(),
+                period: None,
+                jitter: None,
+                after: Vec::new(),
+                depends_on_past: false,
+                pause_after: None,
             },
             lock_wait: Duration::ZERO,
             limits: Limits {
                 timeout: None,
                 kill_after: Duration::from_secs(10),
+                max_runtime: None,
             },
             retry: Retry {
                 delays: Vec::new(),
@@ -749,10 +833,16 @@ pub mod testing {
                 success_codes: vec![0],
                 on_interrupted: OnInterrupted::Retry,
                 interrupted_limit: 3,
+                fatal_codes: Vec::new(),
+                snooze: crate::domain::job::Snooze {
+                    codes: Vec::new(),
+                    delay: Duration::from_secs(60),
+                    limit: Duration::from_secs(86400),
+                },
             },
-            env: Vec::new(),
-            cwd: None,
-            output_keep_bytes: 65536,
+            lock_group: None,
+            is_enabled: true,
+            surroundings: crate::domain::job::Surroundings::default(),
         }
     }
 
@@ -767,6 +857,8 @@ pub mod testing {
             attempts: 0,
             interruptions: 0,
             runs: 0,
+            first_tried_at: None,
+            is_snoozed: false,
             trigger: Trigger::Schedule,
             interval_start: None,
             coalesced: 0,
@@ -823,7 +915,7 @@ mod tests {
             timetable,
             state,
             at(now),
-            job.catch_up.limit,
+            Bounds::slots(job.catch_up.limit),
             &|name| Some(zone(name)),
         )
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 
-use super::calendar::Exclusions;
+use super::calendar::{Exclusions, Period};
 use super::schedule::Timetable;
 
 /// A named table `[jobs.NAME]` of jobs.toml(5).
@@ -15,22 +15,70 @@ pub struct Job {
     pub name: String,
     /// What a run does.
     pub work: Work,
+    /// `false`: paused, from when a start first sees it.
+    pub is_enabled: bool,
     /// When its slots fall; none: it runs by hand only.
     pub timetable: Option<Timetable>,
     /// What becomes of missed slots.
     pub catch_up: CatchUp,
     /// How long a busy lock is waited for.
     pub lock_wait: Duration,
+    /// A lock group besides the job's own lock.
+    pub lock_group: Option<String>,
     /// Limits of one task.
     pub limits: Limits,
     /// What follows a run that did not succeed.
     pub retry: Retry,
+    /// What the work finds around it.
+    pub surroundings: Surroundings,
+}
+
+/// What the work finds around it, and where its output goes.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
     /// Added to the inherited environment; values still hold their `$VAR`.
     pub env: Vec<(String, String)>,
+    /// A file of `NAME=value` lines, read at each run.
+    pub env_file: Option<PathBuf>,
     /// Where the work runs; none: where jobrun was started.
     pub cwd: Option<PathBuf>,
+    /// File mode creation mask.
+    pub umask: Option<u32>,
+    /// Niceness, -20 to 19.
+    pub nice: Option<i32>,
+    /// What must succeed before the work starts.
+    pub ready: Option<Ready>,
+    /// What of the output is passed on.
+    pub output: Output,
     /// Bytes of each output stream kept in the run's row.
     pub output_keep_bytes: usize,
+    /// Full output to this file as well; names in braces are still in it.
+    pub output_file: Option<String>,
+}
+
+/// A command that must succeed before the work starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// The command.
+    pub work: Work,
+    /// How long it may take until it succeeds.
+    pub timeout: Duration,
+    /// Between two tries.
+    pub every: Duration,
+}
+
+/// What of the output is passed on while or after the work runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Output {
+    /// [`Output::Stream`] on a terminal or in Kubernetes, else [`Output::OnFailure`].
+    #[default]
+    Auto,
+    /// All of it, as it comes.
+    Stream,
+    /// What was kept of it, if the run did not succeed.
+    OnFailure,
+    /// Nothing.
+    None,
 }
 
 /// What a run does.
@@ -57,6 +105,16 @@ pub struct CatchUp {
     pub early_wait: TimeDelta,
     /// Days without slots.
     pub exclusions: Exclusions,
+    /// One success for each of these.
+    pub period: Option<Period>,
+    /// Each slot starts up to this much later.
+    pub jitter: Option<Duration>,
+    /// Jobs that must have succeeded first.
+    pub after: Vec<String>,
+    /// A slot waits until the one before it succeeded or was skipped.
+    pub depends_on_past: bool,
+    /// The job pauses after that many failed slots in a row.
+    pub pause_after: Option<u32>,
 }
 
 /// Which of the missed slots run.
@@ -77,6 +135,8 @@ pub struct Limits {
     pub timeout: Option<Duration>,
     /// From SIGTERM to SIGKILL.
     pub kill_after: Duration,
+    /// A start begins no further task after that long.
+    pub max_runtime: Option<Duration>,
 }
 
 /// What follows a run that did not succeed.
@@ -92,6 +152,21 @@ pub struct Retry {
     pub on_interrupted: OnInterrupted,
     /// A task interrupted this often has failed.
     pub interrupted_limit: u32,
+    /// Exit codes that fail at once.
+    pub fatal_codes: Vec<u8>,
+    /// Exit codes that say "not yet".
+    pub snooze: Snooze,
+}
+
+/// What "not yet" leads to.
+#[derive(Clone, Debug)]
+pub struct Snooze {
+    /// Exit codes that say so.
+    pub codes: Vec<u8>,
+    /// When the task is due again.
+    pub delay: Duration,
+    /// A task that is still not done this long after its first try has failed.
+    pub limit: Duration,
 }
 
 impl Retry {

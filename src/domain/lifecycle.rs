@@ -1,5 +1,7 @@
 //! How a task lives: what the end of a run makes of it.
 
+use chrono::TimeDelta;
+
 use super::job::{Job, OnInterrupted};
 use super::schedule::Instant;
 use super::state::Task;
@@ -137,18 +139,28 @@ pub struct Update {
     pub interruptions: u32,
 }
 
-/// What becomes of `task` after a run with `outcome` ended at `now`; `reason` is the run's.
+/// How a run ended, as far as its task is concerned.
+#[derive(Clone, Copy, Debug)]
+pub struct End<'a> {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why it did not succeed, in a word.
+    pub reason: Option<&'a str>,
+    /// Whether no retry can help.
+    pub is_fatal: bool,
+    /// When it ended.
+    pub at: Instant,
+}
+
+/// The reason of a pending task that said "not yet".
+pub const SNOOZED: &str = "snoozed";
+
+/// What becomes of `task` after a run.
 ///
 /// A failed or timed-out run uses up one attempt of `retry`; a run without a verdict does not, and is bounded by
-/// `interrupted_limit` instead. A manual task is not repeated by triggers: what would be left to the next start
-/// has failed.
-pub fn after(
-    job: &Job,
-    task: &Task,
-    outcome: Outcome,
-    reason: Option<&str>,
-    now: Instant,
-) -> Update {
+/// `interrupted_limit` instead, and "not yet" by `snooze_limit`. A manual task is not repeated by triggers: what
+/// would be left to the next start has failed.
+pub fn after(job: &Job, task: &Task, end: &End<'_>) -> Update {
     let mut update = Update {
         status: Status::Pending,
         reason: None,
@@ -156,23 +168,42 @@ pub fn after(
         attempts: task.attempts,
         interruptions: task.interruptions,
     };
-    match outcome {
-        Outcome::Running | Outcome::Snoozed => {}
+    let is_manual = task.trigger == Trigger::Manual;
+    match end.outcome {
+        Outcome::Running => {}
         Outcome::Succeeded => update.status = Status::Succeeded,
+        Outcome::Snoozed => {
+            let tried_for = task
+                .first_tried_at
+                .map_or(TimeDelta::zero(), |first| end.at - first);
+            if is_manual
+                || tried_for
+                    >= TimeDelta::from_std(job.retry.snooze.limit).unwrap_or(TimeDelta::MAX)
+            {
+                fail(&mut update, "snooze_limit");
+            } else {
+                update.reason = Some(SNOOZED.to_owned());
+                update.due_at = end.at + job.retry.snooze.delay;
+            }
+        }
         Outcome::Failed | Outcome::TimedOut => {
-            let delay = job.retry.delays.get(task.attempts as usize);
+            let delay = job
+                .retry
+                .delays
+                .get(task.attempts as usize)
+                .filter(|_| !end.is_fatal);
             update.attempts += 1;
             match delay {
-                Some(delay) if task.trigger != Trigger::Manual || *delay <= job.retry.wait => {
-                    update.due_at = now + *delay;
+                Some(delay) if !is_manual || *delay <= job.retry.wait => {
+                    update.due_at = end.at + *delay
                 }
-                Some(_) | None => fail(&mut update, reason.unwrap_or(outcome.word())),
+                Some(_) | None => fail(&mut update, end.reason.unwrap_or(end.outcome.word())),
             }
         }
         Outcome::Interrupted | Outcome::Lost | Outcome::LockLost => {
             update.interruptions += 1;
-            if job.retry.on_interrupted == OnInterrupted::Fail || task.trigger == Trigger::Manual {
-                fail(&mut update, outcome.word());
+            if job.retry.on_interrupted == OnInterrupted::Fail || is_manual {
+                fail(&mut update, end.outcome.word());
             } else if update.interruptions >= job.retry.interrupted_limit {
                 fail(&mut update, "interrupted_limit");
             }
@@ -191,6 +222,67 @@ mod tests {
     use super::*;
     use crate::domain::due::testing::{job, task};
     use std::time::Duration;
+
+    fn after(
+        job: &Job,
+        task: &Task,
+        outcome: Outcome,
+        reason: Option<&str>,
+        at: Instant,
+    ) -> Update {
+        super::after(
+            job,
+            task,
+            &End {
+                outcome,
+                reason,
+                is_fatal: false,
+                at,
+            },
+        )
+    }
+
+    #[test]
+    fn a_fatal_failure_is_not_tried_again() {
+        let mut job = job("* * * * *", "UTC");
+        job.retry.delays = vec![Duration::from_secs(60)];
+        let end = End {
+            outcome: Outcome::Failed,
+            reason: Some("fatal_code"),
+            is_fatal: true,
+            at: now(),
+        };
+        let update = super::after(&job, &task(1, now()), &end);
+        assert_eq!((update.status, update.attempts), (Status::Failed, 1));
+    }
+
+    #[test]
+    fn not_yet_uses_no_attempt_and_is_bounded_by_time() {
+        let job = job("* * * * *", "UTC");
+        let mut task = task(1, now());
+        task.first_tried_at = Some(now());
+        let soon = now() + TimeDelta::hours(1);
+        let update = after(&job, &task, Outcome::Snoozed, None, soon);
+        assert_eq!(
+            (update.status, update.attempts, update.interruptions),
+            (Status::Pending, 0, 0)
+        );
+        assert_eq!(
+            (update.due_at, update.reason.as_deref()),
+            (soon + TimeDelta::minutes(1), Some(SNOOZED))
+        );
+        let late = after(
+            &job,
+            &task,
+            Outcome::Snoozed,
+            None,
+            now() + TimeDelta::hours(24),
+        );
+        assert_eq!(
+            (late.status, late.reason.as_deref()),
+            (Status::Failed, Some("snooze_limit"))
+        );
+    }
 
     fn now() -> Instant {
         "2026-05-05T10:00:00Z".parse().expect("an instant")

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::due::Reason;
 use super::job::Job;
-use super::lifecycle::Trigger;
+use super::lifecycle::{Status, Trigger, stored_words};
 use super::schedule::{Cron, Instant, Timetable, Zone};
 
 /// Everything a decision about one job depends on, besides the job itself and the clock.
@@ -17,8 +17,14 @@ pub struct State {
     pub interval_end: Option<Instant>,
     /// Versions of the schedule, oldest first; the last one is in force.
     pub versions: Vec<Version>,
-    /// Pauses that have ended, as `[from, until)`.
+    /// The pause that holds now.
+    pub pause: Option<Pause>,
+    /// Pauses that have ended and whose slots are not wanted, as `[from, until)`.
     pub pauses: Vec<(Instant, Instant)>,
+    /// Slots that succeeded, as far back as a `period` reaches.
+    pub succeeded: Vec<Instant>,
+    /// The newest slot that became a task, and where that stands.
+    pub newest: Option<(Instant, Status)>,
     /// Slots and nominal times that have a task already, as far back as [`State::lookback`] says.
     pub settled: Vec<Settled>,
     /// Pending slot tasks that a newer slot may take in, oldest first ([`super::job::Policy`] other than `each`).
@@ -87,6 +93,38 @@ impl Spec {
     }
 }
 
+/// A time in which triggers do nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// Since when.
+    pub from: Instant,
+    /// Until when; none: until somebody resumes.
+    pub until: Option<Instant>,
+    /// What paused the job.
+    pub kind: PauseKind,
+    /// Who, for a pause by hand.
+    pub user: Option<String>,
+    /// Why, in their words.
+    pub note: Option<String>,
+}
+
+/// What paused a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PauseKind {
+    /// `jobrun pause`.
+    Manual,
+    /// `enabled = false`.
+    Disabled,
+    /// `pause_after`: its slots stay owed.
+    Failures,
+}
+
+stored_words!(PauseKind {
+    Manual = "manual",
+    Disabled = "disabled",
+    Failures = "failures",
+});
+
 /// A slot that has a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled {
@@ -115,6 +153,10 @@ pub struct Task {
     pub interruptions: u32,
     /// Runs started, of whatever end.
     pub runs: u32,
+    /// When it was first tried.
+    pub first_tried_at: Option<Instant>,
+    /// Whether its last run said "not yet".
+    pub is_snoozed: bool,
     /// What made the task.
     pub trigger: Trigger,
     /// Start of the interval the task covers.
@@ -130,7 +172,12 @@ pub struct Lookback {
     pub slot: Instant,
     /// Nominal times later than this.
     pub nominal: NaiveDateTime,
+    /// Successes of slots later than this, for `period`.
+    pub succeeded: Option<Instant>,
 }
+
+/// Longer than any period.
+const LONGEST_PERIOD: TimeDelta = TimeDelta::days(32);
 
 /// A slot of a fixed-time expression is at most this much later than its nominal time (a longer gap is a
 /// change of calendar), so that nominal times of due slots are not older than this.
@@ -149,6 +196,7 @@ impl State {
         Lookback {
             slot,
             nominal: timetable.zone().local(slot).naive_local() - LONGEST_GAP,
+            succeeded: job.catch_up.period.map(|_| slot - LONGEST_PERIOD),
         }
     }
 

@@ -3,7 +3,10 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, chdir, getppid, set_parent_process_death_signal, setsid};
+use rustix::process::{
+    Pid, Signal, chdir, getppid, set_parent_process_death_signal, setpriority_process, setsid,
+    umask,
+};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 use super::start::Prepared;
@@ -44,6 +47,12 @@ fn try_become(child: &Child) -> Result<(), (Stage, Errno)> {
     set_parent_process_death_signal(Some(Signal::TERM)).map_err(guarding)?;
     if getppid() != child.guard {
         return Err((Stage::Guard, Errno::SRCH));
+    }
+    if let Some(mask) = child.prepared.umask {
+        umask(mask);
+    }
+    if let Some(nice) = child.prepared.nice {
+        setpriority_process(None, nice).map_err(|errno| (Stage::Nice, errno))?;
     }
     if let Some(cwd) = &child.prepared.cwd {
         chdir(cwd.as_c_str()).map_err(|errno| (Stage::Chdir, errno))?;

@@ -17,6 +17,12 @@ pub struct Command {
     pub timeout: Option<Duration>,
     /// From TERM (or the signal jobrun was stopped with) to KILL.
     pub kill_after: Duration,
+    /// File mode creation mask; `None` is jobrun's own.
+    pub umask: Option<u32>,
+    /// Niceness, -20 to 19; `None` is jobrun's own.
+    pub nice: Option<i32>,
+    /// All output is appended to this file as well, in order of arrival.
+    pub output_file: Option<PathBuf>,
     /// Bytes of output kept of each stream: the first quarter and the last three quarters.
     pub output_keep: usize,
 }

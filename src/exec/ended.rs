@@ -32,6 +32,8 @@ pub struct Ended {
     pub bytes_stdout: u64,
     /// Bytes the command wrote to its standard error.
     pub bytes_stderr: u64,
+    /// First error (an `errno`) of writing to the output file; nothing was written to it afterwards.
+    pub file_error: Option<i32>,
     /// First error (an `errno`) of passing the output on to jobrun's own streams.
     pub stream_error: Option<i32>,
     /// Bytes of output that did not reach jobrun's own streams.

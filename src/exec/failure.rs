@@ -3,7 +3,7 @@
 use std::ffi::{CString, OsString};
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use super::command::Command;
 use super::start::{candidates, search_path};
 use super::wire::Stage;
+use crate::plain;
 
 /// The kernel reads no more of a `#!` line (`BINPRM_BUF_SIZE`).
 const FIRST_LINE_BYTES: u64 = 256;
@@ -51,6 +52,20 @@ pub enum StartFailure {
         /// Why.
         errno: i32,
     },
+    /// Its niceness could not be set: only root may lower it.
+    BadNice {
+        /// As configured.
+        nice: i32,
+        /// Why.
+        errno: i32,
+    },
+    /// The file its output should go to could not be opened.
+    BadOutputFile {
+        /// As configured.
+        file: PathBuf,
+        /// Why.
+        errno: i32,
+    },
     /// Anything else, such as too long an argument list or too many processes.
     Other {
         /// The error of the system.
@@ -76,7 +91,10 @@ impl StartFailure {
                 Some(_) => Some("correct its `#!` line"),
                 None => Some("it was built for another system or C library"),
             },
-            Self::BadCwd { .. } | Self::Other { .. } => None,
+            Self::BadCwd { .. }
+            | Self::BadNice { .. }
+            | Self::BadOutputFile { .. }
+            | Self::Other { .. } => None,
         }
     }
 
@@ -86,6 +104,10 @@ impl StartFailure {
         match (stage, errno) {
             (Stage::Chdir, _) => Self::BadCwd {
                 directory: command.cwd.clone().unwrap_or_default(),
+                errno: number,
+            },
+            (Stage::Nice, _) => Self::BadNice {
+                nice: command.nice.unwrap_or_default(),
                 errno: number,
             },
             (Stage::Exec, Errno::NOENT) => missing(command),
@@ -189,13 +211,20 @@ impl fmt::Display for StartFailure {
                 out,
                 "cannot enter directory `{}`: {}",
                 directory.display(),
-                io::Error::from_raw_os_error(*errno)
+                plain::errno(*errno)
             ),
-            Self::Other { errno } => write!(
+            Self::BadNice { nice, errno } => {
+                write!(out, "cannot set niceness {nice}: {}", plain::errno(*errno))
+            }
+            Self::BadOutputFile { file, errno } => write!(
                 out,
-                "cannot start the command: {}",
-                io::Error::from_raw_os_error(*errno)
+                "cannot open output file `{}`: {}",
+                file.display(),
+                plain::errno(*errno)
             ),
+            Self::Other { errno } => {
+                write!(out, "cannot start the command: {}", plain::errno(*errno))
+            }
         }
     }
 }

@@ -14,13 +14,15 @@ use super::writer::{Loss, Writer};
 /// Copies of descriptors get numbers from here on, out of the way of 0 to 2.
 const DESCRIPTOR_MIN: i32 = 3;
 
-/// Where output is passed on to.
+/// Whether output is passed on, and where to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LiveStream {
     /// To jobrun's own standard output and error, byte for byte.
     Pass,
     /// Both to jobrun's standard error: its standard output carries an answer of its own.
     ToStderr,
+    /// Not at all; it is only kept.
+    Discard,
 }
 
 /// Where the output of runs goes while they run; one for all runs of a process.
@@ -35,6 +37,7 @@ pub struct Sink {
 
 #[derive(Debug)]
 enum Outlet {
+    Off,
     /// No byte yet, so no thread yet.
     Silent,
     Writing(Arc<Writer>),
@@ -42,21 +45,18 @@ enum Outlet {
 }
 
 impl Sink {
-    /// Passes on to jobrun's own streams. Starts no thread before there is output.
+    /// Passes on to jobrun's own streams, or nowhere. Starts no thread before there is output.
     pub fn new(mode: LiveStream) -> Self {
+        let outlet = || match mode {
+            LiveStream::Pass | LiveStream::ToStderr => Outlet::Silent,
+            LiveStream::Discard => Outlet::Off,
+        };
         Self {
             mode,
-            stdout: Outlet::Silent,
-            stderr: Outlet::Silent,
+            stdout: outlet(),
+            stderr: outlet(),
             room: None,
         }
-    }
-
-    /// Passes on to nobody.
-    #[cfg(test)]
-    pub(super) fn nowhere() -> Self {
-        let null = || std::fs::File::options().write(true).open("/dev/null");
-        Self::to(null().unwrap().into(), null().unwrap().into())
     }
 
     /// Passes on to these descriptors.
@@ -76,7 +76,7 @@ impl Sink {
     pub(super) fn has_room(&self, which: Which) -> bool {
         match self.outlet(which) {
             Outlet::Writing(writer) => writer.has_room(),
-            Outlet::Silent | Outlet::Broken(_) => true,
+            Outlet::Off | Outlet::Silent | Outlet::Broken(_) => true,
         }
     }
 
@@ -107,7 +107,7 @@ impl Sink {
         match self.outlet_mut(which) {
             Outlet::Writing(writer) => writer.offer(bytes),
             Outlet::Broken(loss) => loss.dropped_bytes += bytes.len() as u64,
-            Outlet::Silent => {}
+            Outlet::Off | Outlet::Silent => {}
         }
     }
 
@@ -123,7 +123,7 @@ impl Sink {
                     broken.dropped_bytes = 0;
                     so_far
                 }
-                Outlet::Silent => Loss::default(),
+                Outlet::Off | Outlet::Silent => Loss::default(),
             };
             total.dropped_bytes += loss.dropped_bytes;
             total.error = total.error.or(loss.error);
@@ -139,7 +139,7 @@ impl Sink {
         self.room = Some(room.clone());
         // A copy of the descriptor, not of the file: nothing about it is changed, as others share it.
         let target = match (which, self.mode) {
-            (Which::Stdout, LiveStream::Pass) => stdio::stdout(),
+            (Which::Stdout, LiveStream::Pass | LiveStream::Discard) => stdio::stdout(),
             (Which::Stdout, LiveStream::ToStderr) | (Which::Stderr, _) => stdio::stderr(),
         };
         let target = fcntl_dupfd_cloexec(target, DESCRIPTOR_MIN)?;

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::holder::{Holder, announced};
+use crate::plain;
 
 /// Tries to get hold of the file that has the name, should it be replaced at the same time.
 const REPLACED_MAX: u32 = 10;
@@ -178,11 +179,11 @@ impl fmt::Display for LockError {
         write!(out, "lock file `{}`: ", self.path.display())?;
         match &self.fault {
             LockFault::NoDirectory => write!(out, "its directory does not exist"),
-            LockFault::NotWritable(error) => write!(out, "not writable: {error}"),
+            LockFault::NotWritable(error) => write!(out, "not writable: {}", plain::error(error)),
             LockFault::OtherOwner(uid) => write!(out, "owned by another user (uid {uid})"),
             LockFault::NotAFile => write!(out, "not a regular file"),
             LockFault::Replaced => write!(out, "replaced again and again while being locked"),
-            LockFault::Other(error) => write!(out, "{error}"),
+            LockFault::Other(error) => write!(out, "{}", plain::error(error)),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Mode;
 use rustix::io::Errno;
 
 use super::command::Command;
@@ -17,6 +18,8 @@ pub(super) struct Prepared {
     pub(super) argv: StringArray,
     pub(super) env: StringArray,
     pub(super) cwd: Option<CString>,
+    pub(super) umask: Option<Mode>,
+    pub(super) nice: Option<i32>,
     /// Files to try, in this order.
     pub(super) candidates: Vec<CString>,
 }
@@ -43,6 +46,8 @@ impl Prepared {
             argv: StringArray::new(argv),
             env: StringArray::new(env),
             cwd: cwd.map(c_string).transpose()?,
+            umask: command.umask.map(Mode::from_raw_mode),
+            nice: command.nice,
             candidates,
         })
     }

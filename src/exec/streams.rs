@@ -1,6 +1,7 @@
 //! The command's output on its way: read from its pipes, kept, and offered to the live stream.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,8 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::{Errno, read};
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::command::Command;
+use super::failure::StartFailure;
 use super::live::Sink;
 use super::output::{Keep, Kept, Which};
 use super::writer::Loss;
@@ -30,7 +33,39 @@ pub(super) struct Streams<'a> {
     stderr: Pipe,
     keep: Keep,
     sink: &'a mut Sink,
+    file: Option<OutputFile>,
     buffer: Vec<u8>,
+}
+
+/// The file all output goes to as well.
+pub(super) struct OutputFile {
+    file: File,
+    error: Option<i32>,
+}
+
+impl OutputFile {
+    /// Opens the command's output file for appending, if it has one.
+    pub(super) fn open(command: &Command) -> Result<Option<Self>, StartFailure> {
+        let Some(path) = &command.output_file else {
+            return Ok(None);
+        };
+        match File::options().append(true).create(true).open(path) {
+            Ok(file) => Ok(Some(Self { file, error: None })),
+            Err(error) => Err(StartFailure::BadOutputFile {
+                file: path.clone(),
+                errno: error.raw_os_error().unwrap_or_default(),
+            }),
+        }
+    }
+
+    /// A full disk must not fail the command: the first error is remembered, and the file left alone.
+    fn write(&mut self, bytes: &[u8]) {
+        if self.error.is_none()
+            && let Err(error) = self.file.write_all(bytes)
+        {
+            self.error = Some(error.raw_os_error().unwrap_or_default());
+        }
+    }
 }
 
 /// What came of the output of a run.
@@ -39,6 +74,7 @@ pub(super) struct Collected {
     pub(super) bytes_stdout: u64,
     pub(super) bytes_stderr: u64,
     pub(super) loss: Loss,
+    pub(super) file_error: Option<i32>,
 }
 
 /// The reading end of one stream.
@@ -51,7 +87,11 @@ struct Pipe {
 
 impl<'a> Streams<'a> {
     /// Opens the pipes; returns the ends to write standard output and error to as well.
-    pub(super) fn open(keep_bytes: usize, sink: &'a mut Sink) -> io::Result<(Self, [OwnedFd; 2])> {
+    pub(super) fn open(
+        keep_bytes: usize,
+        sink: &'a mut Sink,
+        file: Option<OutputFile>,
+    ) -> io::Result<(Self, [OwnedFd; 2])> {
         let (stdout, stdout_end) = Pipe::open(Which::Stdout)?;
         let (stderr, stderr_end) = Pipe::open(Which::Stderr)?;
         let streams = Self {
@@ -59,6 +99,7 @@ impl<'a> Streams<'a> {
             stderr,
             keep: Keep::new(keep_bytes),
             sink,
+            file,
             buffer: vec![0; READ_BYTES],
         };
         Ok((streams, [stdout_end, stderr_end]))
@@ -137,6 +178,9 @@ impl<'a> Streams<'a> {
                 let bytes = &self.buffer[..count];
                 self.keep.push(which, bytes);
                 self.sink.offer(which, bytes);
+                if let Some(file) = &mut self.file {
+                    file.write(bytes);
+                }
                 count
             }
         }
@@ -145,6 +189,7 @@ impl<'a> Streams<'a> {
     /// Waits a little for the live stream, and returns what there is of the output.
     pub(super) fn finish(self) -> Collected {
         Collected {
+            file_error: self.file.and_then(|file| file.error),
             loss: self.sink.flush(Instant::now() + FLUSH),
             bytes_stdout: self.keep.seen(Which::Stdout),
             bytes_stderr: self.keep.seen(Which::Stderr),

@@ -18,7 +18,7 @@ use super::live::Sink;
 use super::output::Kept;
 use super::signals::Signals;
 use super::start::Prepared;
-use super::streams::Streams;
+use super::streams::{OutputFile, Streams};
 use super::warden::{Tended, Warden};
 use super::wire::{Received, Report, Stage};
 
@@ -41,16 +41,23 @@ pub fn supervise(
     sink: &mut Sink,
     on_started: &mut dyn FnMut(u32),
 ) -> io::Result<Ended> {
-    let mut run = match Prepared::new(command) {
-        Ok(prepared) => Run::start(command, prepared, locks, signals, sink)?,
-        Err(errno) => return Ok(not_started(command, errno)),
+    let prepared = match Prepared::new(command) {
+        Ok(prepared) => prepared,
+        Err(errno) => {
+            let failure = StartFailure::diagnose(command, Stage::Guard, errno);
+            return Ok(not_started(failure));
+        }
     };
+    let file = match OutputFile::open(command) {
+        Ok(file) => file,
+        Err(failure) => return Ok(not_started(failure)),
+    };
+    let mut run = Run::start(command, prepared, locks, signals, sink, file)?;
     run.watch(on_started);
     Ok(run.finish())
 }
 
-fn not_started(command: &Command, errno: Errno) -> Ended {
-    let failure = StartFailure::diagnose(command, Stage::Guard, errno);
+fn not_started(failure: StartFailure) -> Ended {
     Ended {
         how: How::NotStarted(failure),
         exit: None,
@@ -65,6 +72,7 @@ fn not_started(command: &Command, errno: Errno) -> Ended {
         bytes_stderr: 0,
         stream_error: None,
         stream_dropped: 0,
+        file_error: None,
     }
 }
 
@@ -111,8 +119,9 @@ impl<'a> Run<'a> {
         locks: &[BorrowedFd<'_>],
         signals: &'a Signals,
         sink: &'a mut Sink,
+        file: Option<OutputFile>,
     ) -> io::Result<Self> {
-        let (streams, [stdout, stderr]) = Streams::open(command.output_keep, sink)?;
+        let (streams, [stdout, stderr]) = Streams::open(command.output_keep, sink, file)?;
         let null = open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         let child = |control| Child {
             prepared,
@@ -324,6 +333,7 @@ impl<'a> Run<'a> {
             bytes_stdout: output.bytes_stdout,
             bytes_stderr: output.bytes_stderr,
             output: output.kept,
+            file_error: output.file_error,
             stream_error: output.loss.error,
             stream_dropped: output.loss.dropped_bytes,
         }

@@ -21,6 +21,8 @@ pub(super) enum Stage {
     Fork,
     /// Its directory could not be entered.
     Chdir,
+    /// Its niceness could not be set.
+    Nice,
     /// No candidate could be executed.
     Exec,
 }
@@ -54,7 +56,7 @@ pub(super) enum Received<T> {
 }
 
 impl Stage {
-    const ALL: [Self; 4] = [Self::Guard, Self::Fork, Self::Chdir, Self::Exec];
+    const ALL: [Self; 5] = [Self::Guard, Self::Fork, Self::Chdir, Self::Nice, Self::Exec];
 
     fn decode(word: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|stage| *stage as i32 == word)

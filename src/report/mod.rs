@@ -1,6 +1,7 @@
 //! Everything that is printed: answers on stdout, all else on stderr.
 
 pub mod log;
+pub mod output;
 pub mod plan;
 pub mod run;
 pub mod slots;
@@ -8,10 +9,11 @@ pub mod status;
 pub mod table;
 pub mod text;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 
 use serde::Serialize;
 
+use crate::domain::job::Output;
 use crate::error::Error;
 
 /// The version of every JSON document jobrun prints.
@@ -28,6 +30,20 @@ pub fn json(value: &impl Serialize) {
     match serde_json::to_string(value) {
         Ok(line) => answer(&format!("{line}\n")),
         Err(error) => warn(&format!("error: cannot write JSON: {error}")),
+    }
+}
+
+/// Whether somebody reads what is printed now: on a terminal, or in Kubernetes, whose logs people read.
+pub fn is_watched(is_terminal: bool) -> bool {
+    is_terminal || std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+}
+
+/// What `output = "auto"` means here.
+pub fn resolve(output: Output) -> Output {
+    match output {
+        Output::Auto if is_watched(io::stdout().is_terminal()) => Output::Stream,
+        Output::Auto => Output::OnFailure,
+        Output::Stream | Output::OnFailure | Output::None => output,
     }
 }
 

@@ -8,7 +8,7 @@ use crate::domain::due::{Basis, Plan};
 use crate::domain::job::Job;
 use crate::domain::lifecycle::{Outcome, Status};
 use crate::domain::schedule::{Instant, Zone};
-use crate::domain::state::Task;
+use crate::domain::state::{Pause, PauseKind, Task};
 use crate::store::{Claimed, Finish};
 
 /// One finished task, as `run --json` prints it.
@@ -157,10 +157,9 @@ pub fn say_plan(
         ),
         (Basis::ScheduleChanged, Some(range)) => tracing::warn!(
             job = job.name,
-            "its schedule was edited: left out {}; to run them: `jobrun cursor {} --set {}`",
+            "its schedule was edited: left out {}; to run one of them: `jobrun run {} --slot TIME`",
             super::plan::skipped(zone, range),
             job.name,
-            text::utc(range.from - chrono::TimeDelta::seconds(1)),
         ),
     }
     if plan.is_new_version
@@ -183,6 +182,67 @@ pub fn say_plan(
             super::plan::skipped(zone, range)
         );
     }
+}
+
+/// On a terminal: when the next slot is, and how to run the job without one.
+pub fn say_nothing_due(job: &Job, next: Option<Instant>) {
+    let zone = zone(job);
+    let next = match next {
+        Some(next) => format!("the next slot is {}", text::short(zone, next)),
+        None if zone.is_some() => "no slot is to come".to_owned(),
+        None => "it has no schedule".to_owned(),
+    };
+    let name = &job.name;
+    tracing::info!(
+        job = name,
+        "has nothing due: {next}; `jobrun run {name} --now` runs it all the same"
+    );
+}
+
+/// Says which job's slot has to succeed first.
+pub fn say_blocked(job: &Job, other: &str, slot: Instant) {
+    let slot = text::short(zone(job), slot);
+    tracing::info!(
+        job = job.name,
+        "waits for `{other}` slot {slot}: what is due stays owed"
+    );
+}
+
+/// Since when, until when, by whom and why a job is paused.
+pub fn pause(zone: Option<&Zone>, pause: &Pause) -> String {
+    let mut said = format!("paused since {}", text::short(zone, pause.from));
+    if let Some(until) = pause.until {
+        said.push_str(&format!(" until {}", text::short(zone, until)));
+    }
+    match (pause.kind, &pause.user) {
+        (PauseKind::Manual, Some(user)) => said.push_str(&format!(" by {user}")),
+        (PauseKind::Manual, None) => {}
+        (PauseKind::Disabled, _) => said.push_str(" by `enabled = false`"),
+        (PauseKind::Failures, _) => said.push_str(" by `pause_after`"),
+    }
+    if let Some(note) = &pause.note {
+        said.push_str(&format!(" ({note})"));
+    }
+    said
+}
+
+/// Says that a trigger does nothing because of a pause.
+pub fn say_paused(job: &Job, held: &Pause) {
+    let name = &job.name;
+    tracing::info!(
+        job = name,
+        "is {}: `jobrun resume {name}` ends that",
+        pause(zone(job), held)
+    );
+}
+
+/// Says that a run by hand goes on in spite of a pause.
+pub fn say_runs_though_paused(job: &Job, held: &Pause) {
+    tracing::warn!(
+        job = job.name,
+        "is {}, and runs all the same",
+        pause(zone(job), held)
+    );
 }
 
 /// Says that a run starts.
@@ -229,7 +289,15 @@ pub fn say_finished(job: &Job, claimed: &Claimed, finish: &Finish) {
     let what = finish.last_error.as_deref().unwrap_or_default();
     match finish.outcome {
         Outcome::Succeeded => tracing::info!(job = job.name, run, "{name} succeeded in {took}"),
-        Outcome::Running | Outcome::Snoozed => {}
+        Outcome::Snoozed if finish.update.status == Status::Pending => {
+            tracing::info!(job = job.name, run, "{name}: {what}{}", next(job, finish));
+        }
+        Outcome::Snoozed => tracing::error!(
+            job = job.name,
+            run,
+            "{name} failed: still not done after `snooze_limit`"
+        ),
+        Outcome::Running => {}
         Outcome::Failed | Outcome::TimedOut => {
             let outcome = if finish.outcome == Outcome::Failed {
                 "failed"
@@ -267,6 +335,16 @@ pub fn say_finished(job: &Job, claimed: &Claimed, finish: &Finish) {
     if let Some(note) = &finish.note {
         tracing::warn!(job = job.name, run, "{name}: {note}");
     }
+}
+
+/// Says that the job pauses itself.
+pub fn say_paused_by_failures(job: &Job) {
+    let failures = job.catch_up.pause_after.unwrap_or_default();
+    tracing::error!(
+        job = job.name,
+        "is paused: {failures} failed slots in a row (`pause_after`); its slots stay owed until `jobrun resume {}`",
+        job.name
+    );
 }
 
 /// What happens next with a task that did not succeed.

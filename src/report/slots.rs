@@ -94,6 +94,9 @@ pub struct SlotState {
     /// Whether it is not at the time asked for.
     #[serde(skip)]
     pub is_shifted: bool,
+    /// Whether it is still to come.
+    #[serde(skip)]
+    pub is_to_come: bool,
 }
 
 /// Slots that were, as `slots` shows them.
@@ -125,7 +128,12 @@ impl Slots {
                 vec![
                     slot.slot_local.clone(),
                     slot.slot.clone(),
-                    slot.state.to_owned(),
+                    if slot.is_to_come {
+                        "to come"
+                    } else {
+                        slot.state
+                    }
+                    .to_owned(),
                     note.join(", "),
                 ]
             })
@@ -163,6 +171,8 @@ pub struct RunRow {
     signal: Option<i32>,
     reason: Option<String>,
     started_at: String,
+    #[serde(skip)]
+    started_local: Option<String>,
     finished_at: Option<String>,
     duration_ms: Option<i64>,
     host: String,
@@ -201,6 +211,7 @@ impl RunRow {
             signal: run.signal,
             reason: run.reason.clone(),
             started_at: text::utc(run.started_at),
+            started_local: zone.map(|zone| text::seconds(zone, run.started_at)),
             finished_at: run.finished_at.map(text::utc),
             duration_ms: run.duration_ms,
             host: run.host.clone(),
@@ -224,13 +235,15 @@ impl RunRow {
         let took = self
             .duration_ms
             .map(|ms| text::span(chrono::TimeDelta::milliseconds(ms)));
-        let result = match (self.exit_code, self.signal) {
-            (Some(code), _) if code != 0 => format!("exit {code}"),
-            (_, Some(signal)) => format!("signal {signal}"),
-            _ => self.reason.clone().unwrap_or_default(),
+        let why = match (self.reason.as_deref(), self.exit_code, self.signal) {
+            (Some("exit_code"), Some(code), _) => format!("exit {code}"),
+            (Some("signal"), _, Some(signal)) => format!("signal {signal}"),
+            (reason, ..) => reason.unwrap_or_default().to_owned(),
         };
         vec![
-            self.started_at.clone(),
+            self.started_local
+                .clone()
+                .unwrap_or(self.started_at.clone()),
             self.slot_local
                 .clone()
                 .or(self.slot.clone())
@@ -239,7 +252,7 @@ impl RunRow {
             self.trigger.to_string(),
             self.outcome.to_string(),
             took.unwrap_or_default(),
-            result,
+            why,
             self.id.clone(),
         ]
     }

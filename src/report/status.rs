@@ -10,6 +10,7 @@ use crate::domain::due::Reason;
 use crate::domain::job::Job;
 use crate::domain::lifecycle::Outcome;
 use crate::domain::schedule::{Cron, Instant, Timetable, Zone};
+use crate::domain::state::{Pause, PauseKind};
 use crate::store::{Run, Summary};
 
 /// The state of a job, the first that holds.
@@ -17,6 +18,8 @@ use crate::store::{Run, Summary};
 pub enum State {
     /// In the store but not in the file.
     NotConfigured,
+    /// Triggers do nothing.
+    Paused,
     /// Somebody is at it.
     Running,
     /// The last run failed.
@@ -37,6 +40,7 @@ impl State {
     fn word(self) -> &'static str {
         match self {
             Self::NotConfigured => "not-configured",
+            Self::Paused => "paused",
             Self::Running => "running",
             Self::Failing => "failing",
             Self::Overdue => "overdue",
@@ -60,6 +64,10 @@ pub struct Standing<'a> {
     pub now: Instant,
     /// Whether somebody holds the job's lock.
     pub is_held: bool,
+    /// The pause that holds.
+    pub pause: Option<Pause>,
+    /// The job and its slot that owed slots wait for.
+    pub blocker: Option<(String, Instant)>,
 }
 
 #[derive(Serialize)]
@@ -98,6 +106,9 @@ struct Entry {
     busy_count: u64,
     busy_since: Option<String>,
     blocked_by: Option<String>,
+    paused_since: Option<String>,
+    paused_until: Option<String>,
+    paused_by: Option<PauseKind>,
     running: Option<Running>,
 }
 
@@ -130,9 +141,17 @@ impl Standing<'_> {
         self.summary.running.as_ref().filter(|_| self.is_held)
     }
 
+    /// Paused in the store, or about to be.
+    fn is_paused(&self) -> bool {
+        self.pause.is_some() || self.job.is_some_and(|job| !job.is_enabled)
+    }
+
     /// The oldest due slot that nobody served within `start_grace`.
     fn overdue(&self) -> Option<Instant> {
-        let job = self.job?;
+        // Slots of a pause, and those that wait for another job, are not late.
+        let job = self
+            .job
+            .filter(|_| !self.is_paused() && self.blocker.is_none())?;
         let limit = self.now - job.catch_up.start_grace;
         let unplanned = self
             .timetable()
@@ -151,13 +170,17 @@ impl Standing<'_> {
         let last = self.summary.last.as_ref().map(|run| run.outcome);
         if self.job.is_none() {
             State::NotConfigured
+        } else if self.is_paused() {
+            State::Paused
         } else if self.running().is_some() {
             State::Running
-        } else if matches!(last, Some(Outcome::Failed | Outcome::TimedOut)) {
+        } else if self.summary.is_last_given_up
+            || matches!(last, Some(Outcome::Failed | Outcome::TimedOut))
+        {
             State::Failing
         } else if self.overdue().is_some() {
             State::Overdue
-        } else if self.summary.pending > 0 {
+        } else if self.summary.pending > 0 || self.blocker.is_some() {
             State::Waiting
         } else if self.timetable().is_none() {
             State::Idle
@@ -210,6 +233,14 @@ impl Standing<'_> {
                 due.unwrap_or_default()
             ));
         }
+        if let Some(pause) = &self.pause {
+            parts.insert(0, crate::report::run::pause(self.zone(), pause));
+        } else if self.is_paused() {
+            parts.insert(0, "paused by `enabled = false`".into());
+        }
+        if let Some((job, slot)) = &self.blocker {
+            parts.push(format!("waits for {job} slot {}", self.short(*slot)));
+        }
         if summary.failed > 0 {
             parts.push(format!("{} failed", summary.failed));
         }
@@ -237,7 +268,7 @@ impl Standing<'_> {
         Entry {
             job: self.name.to_owned(),
             state: self.state().word(),
-            enabled: true,
+            enabled: self.job.is_some_and(|job| job.is_enabled),
             note: self.note(),
             schedule: self
                 .timetable()
@@ -268,7 +299,14 @@ impl Standing<'_> {
                 .collect(),
             busy_count: summary.busy_count,
             busy_since: summary.busy_since.map(text::utc),
-            blocked_by: None,
+            blocked_by: self.blocker.as_ref().map(|(job, _)| job.clone()),
+            paused_since: self.pause.as_ref().map(|pause| text::utc(pause.from)),
+            paused_until: self
+                .pause
+                .as_ref()
+                .and_then(|pause| pause.until)
+                .map(text::utc),
+            paused_by: self.pause.as_ref().map(|pause| pause.kind),
             running,
         }
     }

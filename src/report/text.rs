@@ -33,6 +33,11 @@ pub fn short(zone: Option<&Zone>, at: Instant) -> String {
     local.format(format).to_string()
 }
 
+/// `2026-11-30T00:00:07+08:00`, without fractions.
+pub fn seconds(zone: &Zone, at: Instant) -> String {
+    zone.local(at).to_rfc3339_opts(SecondsFormat::Secs, false)
+}
+
 /// `00:05` if that is today in the zone, else the date too.
 pub fn clock(zone: Option<&Zone>, at: Instant, now: Instant) -> String {
     let Some(zone) = zone else {

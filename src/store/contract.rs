@@ -6,11 +6,13 @@ use chrono::TimeDelta;
 
 use super::sqlite::Sqlite;
 use super::*;
-use crate::domain::decide::{self, Ask};
+use crate::domain::calendar::Period;
+use crate::domain::decide;
 use crate::domain::due::testing::job;
 use crate::domain::job::{Job, Policy};
 use crate::domain::lifecycle;
 use crate::domain::schedule::testing::zone;
+use crate::domain::state::PauseKind;
 
 /// A store under test and what keeps it alive.
 struct Bench {
@@ -42,6 +44,7 @@ impl Bench {
             lookback: Some(State::lookback(job, timetable, cursor, now)),
             head: Head::of(ask),
             may_fold: job.catch_up.policy != Policy::Each,
+            now,
         };
         let step = Step {
             look,
@@ -63,14 +66,33 @@ impl Bench {
     }
 
     fn owed(&mut self, job: &Job, now: &str) -> Stepped {
-        self.step(job, now, Ask::Owed { slots_left: 1000 })
+        self.step(
+            job,
+            now,
+            Ask::Owed {
+                slots_left: 1000,
+                horizon: None,
+            },
+        )
     }
 
     fn finish(&mut self, job: &Job, claimed: &Claimed, outcome: Outcome, now: &str) -> bool {
-        let update = lifecycle::after(job, &claimed.task, outcome, Some("exit_code"), at(now));
-        self.store
-            .finish(&finish(claimed, outcome, update, now))
-            .expect("a finish")
+        self.recorded(job, claimed, outcome, now) != Recorded::TooLate
+    }
+
+    fn recorded(&mut self, job: &Job, claimed: &Claimed, outcome: Outcome, now: &str) -> Recorded {
+        let end = lifecycle::End {
+            outcome,
+            reason: Some("exit_code"),
+            is_fatal: false,
+            at: at(now),
+        };
+        let update = lifecycle::after(job, &claimed.task, &end);
+        let finish = Finish {
+            pause_after: job.catch_up.pause_after,
+            ..finish(claimed, outcome, update, now)
+        };
+        self.store.finish(&finish).expect("a finish")
     }
 
     fn statuses(&mut self, job: &Job) -> Vec<Status> {
@@ -105,6 +127,7 @@ fn finish(claimed: &Claimed, outcome: Outcome, update: Update, now: &str) -> Fin
         note: None,
         last_error: None,
         update,
+        pause_after: None,
     }
 }
 
@@ -233,7 +256,10 @@ fn a_start_that_used_its_limit_sees_only_its_retries(bench: &mut Bench) {
         .claimed
         .expect("a run");
     bench.finish(&job, &first, Outcome::Failed, "2026-05-05T12:00:02Z");
-    let none_left = Ask::Owed { slots_left: 0 };
+    let none_left = Ask::Owed {
+        slots_left: 0,
+        horizon: None,
+    };
     let stepped = bench.step(&job, "2026-05-05T12:00:03Z", none_left);
     assert!(
         matches!(stepped.then, Then::Wait { is_retry: true, .. }),
@@ -392,17 +418,14 @@ fn a_cursor_moved_by_hand_makes_slots_owed_again_but_done_ones_stay_done(bench: 
         .claimed
         .expect("a run");
     bench.finish(&job, &claimed, Outcome::Succeeded, "2026-05-05T10:00:02Z");
-    let event = Event {
-        at: at("2026-05-05T10:10:00Z"),
-        action: "cursor",
-        detail: "x".into(),
-        user: "u".into(),
-        host: "h".into(),
-        note: None,
-    };
     bench
         .store
-        .set_cursor("j", at("2026-05-05T08:30:00Z"), None, &event)
+        .set_cursor(
+            "j",
+            at("2026-05-05T08:30:00Z"),
+            None,
+            &event("2026-05-05T10:10:00Z"),
+        )
         .expect("moved");
     let mut slots = Vec::new();
     while let Some(claimed) = bench.owed(&job, "2026-05-05T11:00:01Z").claimed {
@@ -437,6 +460,254 @@ fn what_was_written_is_there_for_the_next_start(bench: &mut Bench) {
         Some(at("2026-05-05T09:30:00Z"))
     );
     assert!(other.summary("nobody").expect("read").is_none());
+}
+
+fn event(at_text: &str) -> Event {
+    Event {
+        at: at(at_text),
+        action: "test",
+        detail: "x".into(),
+        user: "u".into(),
+        host: "h".into(),
+        note: None,
+    }
+}
+
+fn pause_at(bench: &mut Bench, from: &str, until: Option<&str>) {
+    let pause = Pause {
+        from: at(from),
+        until: until.map(at),
+        kind: PauseKind::Manual,
+        user: Some("u".into()),
+        note: Some("n".into()),
+    };
+    bench
+        .store
+        .pause("j", &pause, &event(from))
+        .expect("paused");
+}
+
+fn slots_of_a_pause_are_left_out_on_resume(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    pause_at(bench, "2026-05-05T09:45:00Z", None);
+    assert!(bench.owed(&job, "2026-05-05T12:00:01Z").claimed.is_none());
+    let held = bench
+        .store
+        .paused("j", at("2026-05-05T12:00:01Z"))
+        .expect("read")
+        .expect("paused");
+    assert_eq!(
+        (held.from, held.note.as_deref()),
+        (at("2026-05-05T09:45:00Z"), Some("n"))
+    );
+    bench
+        .store
+        .resume("j", false, &event("2026-05-05T12:30:00Z"))
+        .expect("resumed")
+        .expect("was paused");
+    assert!(
+        bench
+            .store
+            .resume("j", false, &event("2026-05-05T12:31:00Z"))
+            .expect("read")
+            .is_none()
+    );
+    // A crash between resume and the next start changes nothing: the next start, much later, leaves out the same.
+    let claimed = bench
+        .owed(&job, "2026-05-05T14:00:01Z")
+        .claimed
+        .expect("a run");
+    assert_eq!(claimed.task.slot, Some(at("2026-05-05T13:00:00Z")));
+    let summary = bench.store.summary("j").expect("read").expect("known");
+    assert_eq!(summary.skipped, [(Reason::Paused, 3)]);
+}
+
+fn slots_of_a_pause_are_owed_if_they_are_caught_up(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    pause_at(bench, "2026-05-05T09:45:00Z", None);
+    bench
+        .store
+        .resume("j", true, &event("2026-05-05T12:30:00Z"))
+        .expect("resumed");
+    let claimed = bench
+        .owed(&job, "2026-05-05T14:00:01Z")
+        .claimed
+        .expect("a run");
+    assert_eq!(claimed.task.slot, Some(at("2026-05-05T10:00:00Z")));
+}
+
+fn a_pause_with_an_end_resumes_by_itself(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    pause_at(bench, "2026-05-05T09:45:00Z", Some("2026-05-05T11:30:00Z"));
+    assert!(bench.owed(&job, "2026-05-05T11:29:59Z").claimed.is_none());
+    let claimed = bench
+        .owed(&job, "2026-05-05T12:00:01Z")
+        .claimed
+        .expect("a run");
+    assert_eq!(claimed.task.slot, Some(at("2026-05-05T12:00:00Z")));
+}
+
+fn failures_in_a_row_pause_the_job_and_its_slots_stay_owed(bench: &mut Bench) {
+    let mut job = hourly(Policy::Each);
+    job.catch_up.pause_after = Some(2);
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    let mut ends = Vec::new();
+    for outcome in [
+        Outcome::Failed,
+        Outcome::Succeeded,
+        Outcome::Failed,
+        Outcome::Failed,
+    ] {
+        let claimed = bench
+            .owed(&job, "2026-05-05T16:00:01Z")
+            .claimed
+            .expect("a run");
+        ends.push(bench.recorded(&job, &claimed, outcome, "2026-05-05T16:00:02Z"));
+    }
+    let paused = [false, false, false, true].map(|is_paused| Recorded::Done { is_paused });
+    assert_eq!(ends, paused);
+    assert!(bench.owed(&job, "2026-05-05T16:30:00Z").claimed.is_none());
+    bench
+        .store
+        .resume("j", false, &event("2026-05-05T17:30:00Z"))
+        .expect("resumed");
+    let claimed = bench
+        .owed(&job, "2026-05-05T17:30:01Z")
+        .claimed
+        .expect("a run");
+    assert_eq!(claimed.task.slot, Some(at("2026-05-05T14:00:00Z")));
+}
+
+fn a_period_has_one_success(bench: &mut Bench) {
+    let mut job = job("0 9,18 * * *", "UTC");
+    job.catch_up.policy = Policy::Each;
+    job.catch_up.period = Some(Period::Day);
+    job.retry.delays = vec![std::time::Duration::from_secs(3600 * 10)];
+    bench.owed(&job, "2026-05-05T08:00:00Z");
+    // The morning fails and is to be tried again at night; the evening succeeds; so the retry is moot.
+    let morning = bench
+        .owed(&job, "2026-05-05T09:00:01Z")
+        .claimed
+        .expect("a run");
+    bench.finish(&job, &morning, Outcome::Failed, "2026-05-05T09:00:02Z");
+    let evening = bench
+        .owed(&job, "2026-05-05T18:00:01Z")
+        .claimed
+        .expect("a run");
+    bench.finish(&job, &evening, Outcome::Succeeded, "2026-05-05T18:00:02Z");
+    assert!(bench.owed(&job, "2026-05-05T19:00:03Z").claimed.is_none());
+    assert_eq!(bench.statuses(&job), [Status::Skipped, Status::Succeeded]);
+    // The next day the morning succeeds, and the evening is left out.
+    let morning = bench
+        .owed(&job, "2026-05-06T09:00:01Z")
+        .claimed
+        .expect("a run");
+    bench.finish(&job, &morning, Outcome::Succeeded, "2026-05-06T09:00:02Z");
+    assert!(bench.owed(&job, "2026-05-06T18:00:01Z").claimed.is_none());
+    let skips = bench
+        .store
+        .skips("j", at("2026-05-06T18:00:00Z"), at("2026-05-06T18:00:00Z"))
+        .expect("read");
+    assert_eq!((skips.len(), skips[0].reason), (1, Reason::PeriodDone));
+}
+
+fn a_slot_waits_for_the_one_before_it(bench: &mut Bench) {
+    let mut job = hourly(Policy::Each);
+    job.catch_up.depends_on_past = true;
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    let first = bench
+        .owed(&job, "2026-05-05T11:00:01Z")
+        .claimed
+        .expect("a run");
+    bench.finish(&job, &first, Outcome::Failed, "2026-05-05T11:00:02Z");
+    assert!(bench.owed(&job, "2026-05-05T11:00:03Z").claimed.is_none());
+    assert_eq!(
+        bench.store.cursor("j").expect("read"),
+        Some(at("2026-05-05T10:00:00Z")),
+        "11:00 stays owed"
+    );
+    let timetable = job.timetable.as_ref().expect("a timetable");
+    let slot = timetable
+        .last_until(at("2026-05-05T10:00:00Z"))
+        .expect("a slot");
+    let again = bench
+        .step(&job, "2026-05-05T11:10:00Z", Ask::Slot { slot })
+        .claimed
+        .expect("by hand");
+    assert_eq!(
+        (again.task.id, again.trigger),
+        (first.task.id, Trigger::Manual)
+    );
+    bench.finish(&job, &again, Outcome::Succeeded, "2026-05-05T11:10:01Z");
+    let second = bench
+        .owed(&job, "2026-05-05T11:10:02Z")
+        .claimed
+        .expect("a run");
+    assert_eq!(second.task.slot, Some(at("2026-05-05T11:00:00Z")));
+}
+
+fn a_jitter_moves_the_start_and_not_the_slot(bench: &mut Bench) {
+    let mut job = hourly(Policy::Each);
+    job.catch_up.jitter = Some(std::time::Duration::from_secs(1800));
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    let stepped = bench.owed(&job, "2026-05-05T10:00:00Z");
+    assert!(stepped.claimed.is_none());
+    let Then::Wait {
+        until,
+        is_retry: false,
+    } = bench.owed(&job, "2026-05-05T10:00:00.001Z").then
+    else {
+        panic!("no wait")
+    };
+    assert!(until > at("2026-05-05T10:00:00Z") && until < at("2026-05-05T10:30:00Z"));
+    let then = until.to_rfc3339();
+    let claimed = bench.owed(&job, &then).claimed.expect("a run");
+    assert_eq!(claimed.task.slot, Some(at("2026-05-05T10:00:00Z")));
+}
+
+fn a_slot_by_hand_is_made_once_and_not_again_by_the_trigger(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    let timetable = job.timetable.as_ref().expect("a timetable");
+    let slot = timetable
+        .last_until(at("2026-05-05T10:00:00Z"))
+        .expect("a slot");
+    let by_hand = bench
+        .step(&job, "2026-05-05T10:00:01Z", Ask::Slot { slot })
+        .claimed
+        .expect("a run");
+    bench.finish(&job, &by_hand, Outcome::Succeeded, "2026-05-05T10:00:02Z");
+    assert!(bench.owed(&job, "2026-05-05T10:00:03Z").claimed.is_none());
+    assert_eq!(bench.statuses(&job), [Status::Succeeded]);
+}
+
+fn not_yet_is_neither_waited_for_nor_a_failure(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    let first = bench
+        .owed(&job, "2026-05-05T10:00:01Z")
+        .claimed
+        .expect("a run");
+    bench.finish(&job, &first, Outcome::Snoozed, "2026-05-05T10:00:02Z");
+    assert_eq!(bench.owed(&job, "2026-05-05T10:00:10Z").then, Then::Done);
+    let again = bench
+        .owed(&job, "2026-05-05T10:01:02Z")
+        .claimed
+        .expect("a run");
+    assert_eq!((again.task.attempts, again.attempt), (0, 2));
+    bench.finish(&job, &again, Outcome::Succeeded, "2026-05-05T10:01:03Z");
+    let summary = bench.store.summary("j").expect("read").expect("known");
+    assert_eq!(
+        (
+            summary.consecutive_failures,
+            summary.pending,
+            summary.failed
+        ),
+        (0, 0, 0)
+    );
 }
 
 fn the_clock_is_read_in_whole_milliseconds(bench: &mut Bench) {
@@ -487,5 +758,14 @@ contract!(sqlite, super::sqlite;
     a_cursor_moved_by_hand_makes_slots_owed_again_but_done_ones_stay_done,
     output_comes_back_byte_for_byte,
     what_was_written_is_there_for_the_next_start,
+    slots_of_a_pause_are_left_out_on_resume,
+    slots_of_a_pause_are_owed_if_they_are_caught_up,
+    a_pause_with_an_end_resumes_by_itself,
+    failures_in_a_row_pause_the_job_and_its_slots_stay_owed,
+    a_period_has_one_success,
+    a_slot_waits_for_the_one_before_it,
+    a_jitter_moves_the_start_and_not_the_slot,
+    a_slot_by_hand_is_made_once_and_not_again_by_the_trigger,
+    not_yet_is_neither_waited_for_nor_a_failure,
     the_clock_is_read_in_whole_milliseconds,
 );

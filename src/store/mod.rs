@@ -17,7 +17,7 @@ use crate::domain::decide::{Ask, Decision, Then};
 use crate::domain::due::{Plan, Reason};
 use crate::domain::lifecycle::{Outcome, Status, Trigger, Update};
 use crate::domain::schedule::Instant;
-use crate::domain::state::{Lookback, RunId, SkipRange, Spec, State, Task, Version};
+use crate::domain::state::{Lookback, Pause, RunId, SkipRange, Spec, State, Task, Version};
 
 /// Something remembers: SQLite for one host, PostgreSQL for many.
 pub trait Store {
@@ -37,15 +37,29 @@ pub trait Store {
         decide: &mut dyn FnMut(&State) -> Decision,
     ) -> Result<Stepped, StoreError>;
 
-    /// Records the end of a run and what it makes of its task, in one transaction. `false` if the attempt was no
-    /// longer the current one: then nothing is changed.
-    fn finish(&mut self, finish: &Finish) -> Result<bool, StoreError>;
+    /// Records the end of a run and what it makes of its task, in one transaction.
+    fn finish(&mut self, finish: &Finish) -> Result<Recorded, StoreError>;
 
     /// Counts a start that found the job's lock busy.
     fn count_busy(&mut self, job: &str, now: Instant) -> Result<(), StoreError>;
 
     /// How many starts found the job's lock busy so far.
     fn busy_count(&mut self, job: &str) -> Result<u64, StoreError>;
+
+    /// Pauses a job, instead of any pause that holds.
+    fn pause(&mut self, job: &str, pause: &Pause, event: &Event) -> Result<(), StoreError>;
+
+    /// Ends the pause that holds at `event.at`; its slots are left out, or owed if `is_caught_up`. The pause, if
+    /// there was one.
+    fn resume(
+        &mut self,
+        job: &str,
+        is_caught_up: bool,
+        event: &Event,
+    ) -> Result<Option<Pause>, StoreError>;
+
+    /// The pause that holds at `now`.
+    fn paused(&mut self, job: &str, now: Instant) -> Result<Option<Pause>, StoreError>;
 
     /// Moves the cursor by hand and records who did so.
     fn set_cursor(
@@ -107,6 +121,8 @@ pub struct Look {
     pub head: Head,
     /// Whether pending tasks may be folded (`catch_up` other than `each`).
     pub may_fold: bool,
+    /// The time of the decision: which pause holds.
+    pub now: Instant,
 }
 
 /// Which pending task may be the head of a state.
@@ -124,8 +140,8 @@ impl Head {
     /// What a question to a decision needs to see.
     pub fn of(ask: Ask) -> Self {
         match ask {
-            Ask::Owed { slots_left: 0 } => Self::Tried,
-            Ask::Owed { .. } | Ask::Manual => Self::Any,
+            Ask::Owed { slots_left: 0, .. } => Self::Tried,
+            Ask::Owed { .. } | Ask::Manual | Ask::Slot { .. } => Self::Any,
             Ask::ManualAgain { task } => Self::Only(task),
         }
     }
@@ -236,6 +252,20 @@ pub struct Finish {
     pub last_error: Option<String>,
     /// What it makes of the task.
     pub update: Update,
+    /// Pause the job if this is that many failed slots in a row.
+    pub pause_after: Option<u32>,
+}
+
+/// What recording the end of a run came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recorded {
+    /// It is on record.
+    Done {
+        /// And the job is paused now.
+        is_paused: bool,
+    },
+    /// The attempt was no longer the current one: nothing was changed.
+    TooLate,
 }
 
 /// Something done by hand.
@@ -284,6 +314,8 @@ pub struct Summary {
     pub running: Option<Run>,
     /// The newest run that has ended.
     pub last: Option<Run>,
+    /// Whether the task of that run has failed for good.
+    pub is_last_given_up: bool,
     /// The newest run of all.
     pub last_start: Option<Instant>,
     /// End of the newest success.
@@ -427,5 +459,12 @@ pub fn open_for_reading(url: &Url) -> Result<Option<Box<dyn Store>>, StoreError>
             Ok(sqlite::Sqlite::open_for_reading(path)?
                 .map(|store| Box::new(store) as Box<dyn Store>))
         }
+    }
+}
+
+/// Whether a start could use the store; makes nothing.
+pub fn check(url: &Url) -> Result<(), StoreError> {
+    match url {
+        Url::Sqlite(path) => sqlite::check(path),
     }
 }

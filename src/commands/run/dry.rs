@@ -6,7 +6,7 @@ use super::start::look;
 use crate::commands::lock_path;
 use crate::config::Config;
 use crate::domain::decide::Ask;
-use crate::domain::due;
+use crate::domain::due::{self, Bounds};
 use crate::domain::job::Job;
 use crate::domain::schedule::Timetable;
 use crate::domain::state::State;
@@ -30,7 +30,10 @@ pub fn dry_run(config: &Config, job: &Job, is_json: bool) -> Result<Ending, Erro
     let (state, pending) = match &mut store {
         Some(store) => {
             let cursor = store.cursor(&job.name)?;
-            let ask = Ask::Owed { slots_left: limit };
+            let ask = Ask::Owed {
+                slots_left: limit,
+                horizon: None,
+            };
             (
                 store.state(&look(job, cursor, now, ask))?,
                 store.due_tasks(&job.name, now, limit, !is_held)?,
@@ -42,7 +45,7 @@ pub fn dry_run(config: &Config, job: &Job, is_json: bool) -> Result<Ending, Erro
     let plan = job
         .timetable
         .as_ref()
-        .map(|timetable| due::plan(job, timetable, &state, now, limit, &zones));
+        .map(|timetable| due::plan(job, timetable, &state, now, Bounds::slots(limit), &zones));
     let planned = Planned {
         job,
         zone: job.timetable.as_ref().map(Timetable::zone),

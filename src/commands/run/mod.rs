@@ -1,8 +1,13 @@
-//! `jobrun run`: does what a job owes, from the trigger to the recorded result.
+//! `jobrun run`: does what jobs owe, from the trigger to the recorded result.
 
+pub mod after;
 mod attempt;
 mod dry;
+mod locks;
+mod many;
+mod slot;
 mod start;
+mod verdict;
 
 use std::time::Duration;
 
@@ -10,12 +15,13 @@ use crate::cli;
 use crate::config::{Config, values};
 use crate::domain::job::Job;
 use crate::error::{Ending, Error, exit_code};
-use crate::exec::{Holder, Signals};
+use crate::exec::Signals;
 use crate::report;
 use crate::store;
+use locks::Busy;
 use start::Start;
 
-pub use start::host_name;
+pub use start::{host_name, look};
 
 /// How a start treats a busy lock.
 #[derive(Clone, Copy, Debug)]
@@ -26,12 +32,31 @@ struct Patience {
     exit_code: u8,
 }
 
-/// Runs one job.
-pub fn run(config: &Config, args: &cli::Run) -> Result<Ending, Error> {
-    let job = config.job(&args.job)?;
+/// Runs the jobs that are named, or all.
+pub fn run(config: &Config, args: &cli::Run, globals: &[String]) -> Result<Ending, Error> {
+    let jobs = if args.all {
+        config.jobs.iter().collect()
+    } else {
+        args.names
+            .iter()
+            .map(|name| config.job(name))
+            .collect::<Result<Vec<&Job>, Error>>()?
+    };
     if args.dry_run {
-        return dry::dry_run(config, job, args.json);
+        for job in jobs {
+            dry::dry_run(config, job, args.json)?;
+        }
+        return Ok(Ending::Done);
     }
+    let signals = Signals::install().map_err(anyhow::Error::from)?;
+    match jobs.as_slice() {
+        [job] if !args.all => one(config, job, args, &signals),
+        _ => many::run(config, &jobs, args, globals, &signals),
+    }
+}
+
+/// One start of one job.
+fn one(config: &Config, job: &Job, args: &cli::Run, signals: &Signals) -> Result<Ending, Error> {
     let patience = Patience {
         wait: match &args.lock_wait {
             Some(text) => {
@@ -41,11 +66,15 @@ pub fn run(config: &Config, args: &cli::Run) -> Result<Ending, Error> {
         },
         exit_code: args.busy_exit_code.unwrap_or(0),
     };
-    let signals = Signals::install().map_err(anyhow::Error::from)?;
-    let store = store::open(&config.store)?;
-    let mut start = Start::new(config, job, store, &signals, args.json);
-    let ended = if args.now {
-        start.by_hand(patience)
+    let mut store = store::open(&config.store)?;
+    let slot = args
+        .slot
+        .as_deref()
+        .map(|text| slot::find(config, job, store.as_mut(), text, args.force))
+        .transpose()?;
+    let mut start = Start::new(config, job, store, signals, args.json);
+    let ended = if args.now || slot.is_some() {
+        start.by_hand(patience, slot)
     } else {
         start.triggered(patience)
     };
@@ -56,8 +85,8 @@ pub fn run(config: &Config, args: &cli::Run) -> Result<Ending, Error> {
 }
 
 /// Says who holds the lock. A trigger loses nothing, so that is worth a line only where lines are read.
-fn say_busy(job: &Job, holder: Option<&Holder>, is_by_hand: bool) {
-    let who = match holder {
+fn say_busy(job: &Job, busy: &Busy, is_by_hand: bool) {
+    let who = match &busy.holder {
         Some(holder) => {
             let run = holder.run_id.as_deref().unwrap_or("not started yet");
             format!(
@@ -67,9 +96,13 @@ fn say_busy(job: &Job, holder: Option<&Holder>, is_by_hand: bool) {
         }
         None => "held by a process that is just starting".to_owned(),
     };
+    let what = match &busy.group {
+        Some(group) => format!("is busy: lock group `{group}` {who}"),
+        None => format!("is busy: {who}"),
+    };
     if is_by_hand {
-        tracing::error!(job = job.name, "is busy: {who}; nothing was done");
+        tracing::error!(job = job.name, "{what}; nothing was done");
     } else {
-        tracing::info!(job = job.name, "is busy: {who}; what is due stays owed");
+        tracing::info!(job = job.name, "{what}; what is due stays owed");
     }
 }

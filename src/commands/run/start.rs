@@ -1,25 +1,26 @@
 //! One start of one job: peek, lock, then step after step until nothing is owed.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::time::Instant as Moment;
 
-use anyhow::Context as _;
 use chrono::TimeDelta;
 use uuid::Uuid;
 
+use super::after::{self, Blocker};
+use super::locks::{self, Held};
 use super::{Patience, attempt, say_busy};
-use crate::commands::{lock_path, state_dir};
 use crate::config::Config;
 use crate::domain::decide::{self, Ask, Decision, Then};
-use crate::domain::job::{Job, Policy};
-use crate::domain::lifecycle::Status;
-use crate::domain::schedule::{Instant, Timetable};
-use crate::domain::state::{Spec, State};
+use crate::domain::due::{self, Bounds};
+use crate::domain::job::{Job, Output, Policy};
+use crate::domain::lifecycle::{Outcome, Status};
+use crate::domain::schedule::{Instant, Slot, Timetable};
+use crate::domain::state::{Pause, PauseKind, Spec, State};
 use crate::error::{Ending, Error, Failure};
-use crate::exec::{Attempt, Holder, LiveStream, LockFile, Signals, Sink};
+use crate::exec::{Holder, LiveStream, Signals, Sink};
 use crate::report;
+use crate::report::output::To;
 use crate::report::text;
-use crate::store::{Claimed, Finish, Head, Look, Runner, Step, Stepped, Store};
+use crate::store::{Claimed, Event, Finish, Head, Look, Runner, Step, Stepped, Store};
 
 /// A start of a job.
 pub(super) struct Start<'a> {
@@ -30,6 +31,9 @@ pub(super) struct Start<'a> {
     pub(super) sink: Sink,
     runner: Runner,
     is_json: bool,
+    /// Kept output is passed on after a run that did not succeed.
+    is_replayed: bool,
+    began: Moment,
     tally: Tally,
 }
 
@@ -70,10 +74,11 @@ impl<'a> Start<'a> {
             pid: std::process::id(),
             tz_version: config.tz.version().to_owned(),
         };
-        let live = if is_json {
-            LiveStream::ToStderr
-        } else {
-            LiveStream::Pass
+        let output = report::resolve(job.surroundings.output);
+        let live = match output {
+            Output::Stream if is_json => LiveStream::ToStderr,
+            Output::Stream => LiveStream::Pass,
+            Output::Auto | Output::OnFailure | Output::None => LiveStream::Discard,
         };
         Self {
             config,
@@ -83,30 +88,47 @@ impl<'a> Start<'a> {
             sink: Sink::new(live),
             runner,
             is_json,
+            is_replayed: output == Output::OnFailure,
+            began: Moment::now(),
             tally: Tally::default(),
         }
     }
 
     /// What a trigger asks for: everything owed, or nothing if the lock is busy.
     pub(super) fn triggered(&mut self, patience: Patience) -> Result<Ending, Error> {
-        if !self.is_anything_to_do()? {
-            self.say_nothing_due()?;
+        let now = self.store.now()?;
+        if let Some(pause) = self.pause(now)? {
+            report::run::say_paused(self.job, &pause);
             return Ok(Ending::Done);
         }
-        let mut patience = patience;
+        if !self.is_anything_to_do(now)? {
+            return Ok(Ending::Done);
+        }
+        let mut wait = patience.wait;
         loop {
-            let Some(mut lock) = self.lock(patience)? else {
+            let (config, job, signals) = (self.config, self.job, self.signals);
+            let store = &mut self.store;
+            let held = locks::acquire_or_count(config, job, wait, signals, || {
+                count_busy(store.as_mut(), job)
+            })?;
+            let Some(mut held) = held else {
+                if let Some(signal) = self.signals.stop_requested() {
+                    return Ok(Ending::Stopped { signal });
+                }
                 self.tally.is_busy = true;
-                return Ok(if self.tally.tasks.is_empty() {
-                    Ending::Busy {
-                        code: patience.exit_code,
-                    }
+                let is_idle = self.tally.tasks.is_empty();
+                let code = patience.exit_code;
+                return Ok(if is_idle {
+                    Ending::Busy { code }
                 } else {
                     self.ending()
                 });
             };
-            let (worked, seen) = self.work_off(&mut lock)?;
-            lock.release();
+            if !held.take_place(config, job, signals)? {
+                return Ok(self.stopped());
+            }
+            let (worked, seen) = self.work_off(&mut held)?;
+            held.release();
             if let Worked::Ended(ending) = worked {
                 return Ok(ending);
             }
@@ -116,17 +138,33 @@ impl<'a> Start<'a> {
                 self.say_owed();
                 return Ok(self.ending());
             }
-            patience.wait = std::time::Duration::ZERO;
+            wait = std::time::Duration::ZERO;
         }
     }
 
-    /// What `--now` asks for: one run, or exit 75.
-    pub(super) fn by_hand(&mut self, patience: Patience) -> Result<Ending, Error> {
-        let Some(mut lock) = self.try_lock(patience)? else {
-            self.tally.is_busy = true;
-            return Ok(Ending::BusyByHand);
+    /// What `--now` and `--slot` ask for: one run, or exit 75.
+    pub(super) fn by_hand(
+        &mut self,
+        patience: Patience,
+        slot: Option<Slot>,
+    ) -> Result<Ending, Error> {
+        let mut held = match locks::acquire(self.config, self.job, patience.wait, self.signals)? {
+            Ok(held) => held,
+            Err(_) if self.signals.stop_requested().is_some() => return Ok(self.stopped()),
+            Err(busy) => {
+                say_busy(self.job, &busy, true);
+                self.tally.is_busy = true;
+                return Ok(Ending::BusyByHand);
+            }
         };
-        let mut ask = Ask::Manual;
+        if !held.take_place(self.config, self.job, self.signals)? {
+            return Ok(self.stopped());
+        }
+        let now = self.store.now()?;
+        if let Some(pause) = self.store.paused(&self.job.name, now)? {
+            report::run::say_runs_though_paused(self.job, &pause);
+        }
+        let mut ask = slot.map_or(Ask::Manual, |slot| Ask::Slot { slot });
         loop {
             let stepped = self.step(ask)?;
             let Some(claimed) = stepped.claimed else {
@@ -139,79 +177,88 @@ impl<'a> Start<'a> {
             ask = Ask::ManualAgain {
                 task: claimed.task.id,
             };
-            if let Some(ending) = self.attempt(&mut lock, &claimed)? {
+            if let Some(ending) = self.attempt(&mut held, &claimed)? {
                 return Ok(ending);
             }
         }
     }
 
-    /// Whether a start would change or wait for anything. Takes no lock, so that a start with nothing due costs
-    /// nothing and leaves no trace.
-    fn is_anything_to_do(&mut self) -> Result<bool, Error> {
-        let now = self.store.now()?;
-        let look = self.look(now, self.ask())?;
+    /// The pause that keeps triggers from doing anything. `enabled` is noticed here: `false` pauses the job from now
+    /// on, `true` ends such a pause.
+    fn pause(&mut self, now: Instant) -> Result<Option<Pause>, Error> {
+        let name = &self.job.name;
+        let held = self.store.paused(name, now)?;
+        let event = |action, detail: &str| Event {
+            at: now,
+            action,
+            detail: detail.to_owned(),
+            user: crate::commands::user_name(),
+            host: host_name(),
+            note: None,
+        };
+        match held {
+            None if !self.job.is_enabled => {
+                let pause = Pause {
+                    from: now,
+                    until: None,
+                    kind: PauseKind::Disabled,
+                    user: None,
+                    note: None,
+                };
+                self.store
+                    .pause(name, &pause, &event("pause", "enabled = false"))?;
+                Ok(Some(pause))
+            }
+            Some(pause) if self.job.is_enabled && pause.kind == PauseKind::Disabled => {
+                self.store
+                    .resume(name, false, &event("resume", "enabled = true"))?;
+                Ok(None)
+            }
+            held => Ok(held),
+        }
+    }
+
+    /// Whether a start would change or wait for anything; else what there is to say of it. Takes no lock, so that a
+    /// start with nothing due costs nothing and leaves no trace.
+    fn is_anything_to_do(&mut self, now: Instant) -> Result<bool, Error> {
+        let (ask, blocker) = self.ask(now)?;
+        let look = self.look(now, ask)?;
         let state = self.store.state(&look)?;
-        let decision = self.decide(&state, now, self.ask());
+        let decision = self.decide(&state, now, ask);
+        if decision.changes() || decision.then != Then::Done {
+            return Ok(true);
+        }
         self.tally.owed = decision.owed;
-        Ok(decision.changes() || decision.then != Then::Done)
-    }
-
-    /// Takes the lock for a trigger; none if it is busy, which is then counted.
-    fn lock(&mut self, patience: Patience) -> Result<Option<LockFile>, Error> {
-        let path = lock_path(&self.config.store, &self.job.name);
-        self.make_state_dir()?;
-        let signals = self.signals;
-        let attempt =
-            LockFile::acquire_within(&path, patience.wait, || signals.stop_requested().is_some())?;
-        if let Attempt::Won(lock) = attempt {
-            return Ok(Some(lock));
+        match (blocker, decision.waits_for) {
+            (Some(blocker), _) => report::run::say_blocked(self.job, &blocker.job, blocker.slot),
+            (None, Some(slot)) => report::run::say_blocked(self.job, &self.job.name, slot),
+            (None, None) => report::run::say_nothing_due(self.job, self.next_slot(now)),
         }
-        let now = self.store.now()?;
-        if let Err(error) = self.store.count_busy(&self.job.name, now) {
-            tracing::warn!(
-                job = self.job.name,
-                "cannot count that its lock was busy: {error}"
-            );
-        }
-        match LockFile::try_acquire(&path)? {
-            Attempt::Won(lock) => Ok(Some(lock)),
-            Attempt::Busy(holder) => {
-                say_busy(self.job, holder.as_ref(), false);
-                Ok(None)
-            }
-        }
-    }
-
-    /// Takes the lock for a run by hand.
-    fn try_lock(&mut self, patience: Patience) -> Result<Option<LockFile>, Error> {
-        let path = lock_path(&self.config.store, &self.job.name);
-        self.make_state_dir()?;
-        let signals = self.signals;
-        match LockFile::acquire_within(&path, patience.wait, || signals.stop_requested().is_some())?
-        {
-            Attempt::Won(lock) => Ok(Some(lock)),
-            Attempt::Busy(holder) => {
-                say_busy(self.job, holder.as_ref(), true);
-                Ok(None)
-            }
-        }
-    }
-
-    fn make_state_dir(&self) -> Result<(), Error> {
-        let path = state_dir(&self.config.store);
-        let made = DirBuilder::new().mode(0o700).recursive(true).create(&path);
-        made.with_context(|| format!("cannot make the lock directory `{}`", path.display()))?;
-        Ok(())
+        Ok(false)
     }
 
     /// Step after step until nothing is owed; with the count of busy starts before the last look.
-    fn work_off(&mut self, lock: &mut LockFile) -> Result<(Worked, u64), Error> {
+    fn work_off(&mut self, held: &mut Held) -> Result<(Worked, u64), Error> {
         loop {
-            if let Some(signal) = self.signals.stop_requested() {
-                return Ok((Worked::Ended(Ending::Stopped { signal }), 0));
+            if self.signals.stop_requested().is_some() {
+                return Ok((Worked::Ended(self.stopped()), 0));
+            }
+            if self
+                .job
+                .limits
+                .max_runtime
+                .is_some_and(|limit| self.began.elapsed() >= limit)
+            {
+                tracing::info!(
+                    job = self.job.name,
+                    "starts no further task: `max_runtime` is over"
+                );
+                return Ok((Worked::Ended(self.ending()), 0));
             }
             let seen = self.store.busy_count(&self.job.name)?;
-            let stepped = self.step(self.ask())?;
+            let now = self.store.now()?;
+            let (ask, _) = self.ask(now)?;
+            let stepped = self.step_at(now, ask)?;
             self.tally.owed = stepped.owed;
             let Some(claimed) = stepped.claimed else {
                 match self.wait(stepped.then)? {
@@ -222,23 +269,29 @@ impl<'a> Start<'a> {
             if claimed.attempt == 1 {
                 self.tally.slots += 1;
             }
-            if let Some(ending) = self.attempt(lock, &claimed)? {
+            if let Some(ending) = self.attempt(held, &claimed)? {
                 return Ok((Worked::Ended(ending), seen));
             }
         }
     }
 
+    fn stopped(&self) -> Ending {
+        match self.signals.stop_requested() {
+            Some(signal) => Ending::Stopped { signal },
+            None => self.ending(),
+        }
+    }
+
     /// One run: announced, supervised, recorded. Its ending, if the start ends with it.
-    fn attempt(&mut self, lock: &mut LockFile, claimed: &Claimed) -> Result<Option<Ending>, Error> {
-        lock.announce(&Holder::this_process(
-            Some(claimed.run.clone()),
-            text::utc(claimed.started_at),
-        ));
+    fn attempt(&mut self, held: &mut Held, claimed: &Claimed) -> Result<Option<Ending>, Error> {
+        let since = text::utc(claimed.started_at);
+        held.announce(&Holder::this_process(Some(claimed.run.clone()), since));
         report::run::say_started(self.job, claimed, claimed.started_at);
-        let ended = attempt::supervise(self, lock, claimed)?;
-        let failure = ended.failure;
+        let ended = attempt::supervise(self, held.all(), claimed)?;
         let is_recorded = attempt::record(self, claimed, &ended.finish);
-        self.count(claimed, &ended.finish, failure);
+        let is_given_up = ended.finish.update.status == Status::Failed;
+        let given_up = is_given_up.then_some(Failure::Interrupted);
+        self.count(claimed, &ended.finish, ended.failure.or(given_up));
         if let Some(signal) = ended.stopped_by {
             return Ok(Some(Ending::Stopped { signal }));
         }
@@ -253,10 +306,14 @@ impl<'a> Start<'a> {
 
     fn count(&mut self, claimed: &Claimed, finish: &Finish, failure: Option<Failure>) {
         let tally = &mut self.tally;
-        if finish.update.status == Status::Succeeded {
-            tally.succeeded += 1;
-        } else {
-            tally.failed += 1;
+        match finish.outcome {
+            Outcome::Succeeded => tally.succeeded += 1,
+            Outcome::Snoozed | Outcome::Running => {}
+            Outcome::Failed
+            | Outcome::TimedOut
+            | Outcome::Interrupted
+            | Outcome::Lost
+            | Outcome::LockLost => tally.failed += 1,
         }
         match tally
             .tasks
@@ -265,6 +322,13 @@ impl<'a> Start<'a> {
         {
             Some((_, last)) => *last = failure,
             None => tally.tasks.push((claimed.task.id, failure)),
+        }
+        if self.is_replayed
+            && finish.update.status != Status::Succeeded
+            && finish.outcome != Outcome::Snoozed
+        {
+            let to = if self.is_json { To::Stderr } else { To::Own };
+            report::output::replay(&finish.output, &finish.output_index, to);
         }
         if self.is_json {
             report::json(&report::run::Finished::of(self.job, claimed, finish));
@@ -297,15 +361,66 @@ impl<'a> Start<'a> {
             .map(|signal| Worked::Ended(Ending::Stopped { signal })))
     }
 
-    fn ask(&self) -> Ask {
-        let taken = if self.job.catch_up.policy == Policy::Each {
-            self.tally.slots
-        } else {
-            0
+    /// What a trigger asks for at `now`, and what newer slots wait for.
+    fn ask(&mut self, now: Instant) -> Result<(Ask, Option<Blocker>), Error> {
+        let is_each = self.job.catch_up.policy == Policy::Each;
+        let taken = if is_each { self.tally.slots } else { 0 };
+        let slots_left = self.job.catch_up.limit.saturating_sub(taken);
+        let (horizon, blocker) = self.horizon(now, slots_left)?;
+        Ok((
+            Ask::Owed {
+                slots_left,
+                horizon,
+            },
+            blocker,
+        ))
+    }
+
+    /// The last instant whose slots wait for no other job; none: nothing waits.
+    fn horizon(
+        &mut self,
+        now: Instant,
+        slots_left: u32,
+    ) -> Result<(Option<Instant>, Option<Blocker>), Error> {
+        /// Each look goes back past one slot of another job; beyond this many, all waits.
+        const LOOKS: u32 = 100;
+        let Some(timetable) = self
+            .job
+            .timetable
+            .as_ref()
+            .filter(|_| !self.job.catch_up.after.is_empty())
+        else {
+            return Ok((None, None));
         };
-        Ask::Owed {
-            slots_left: self.job.catch_up.limit.saturating_sub(taken),
+        let (mut horizon, mut first) = (None, None);
+        let limit = slots_left.min(decide::PLAN_BATCH);
+        let ask = Ask::Owed {
+            slots_left,
+            horizon,
+        };
+        let look = self.look(now, ask)?;
+        let state = self.store.state(&look)?;
+        for _ in 0..LOOKS {
+            let bounds = Bounds { limit, horizon };
+            let plan = due::plan(self.job, timetable, &state, now, bounds, &|name| {
+                self.config.tz.zone(name).ok()
+            });
+            let mut blocker = None;
+            for planned in &plan.run {
+                blocker =
+                    after::blocker(self.config, self.store.as_mut(), self.job, planned.slot.at)?;
+                if blocker.is_some() {
+                    break;
+                }
+            }
+            let Some(blocker) = blocker else {
+                return Ok((horizon, first));
+            };
+            // Every slot from the other job's one on waits for that one or a later one.
+            horizon = Some(blocker.slot - TimeDelta::milliseconds(1));
+            first = Some(blocker);
         }
+        Ok((state.cursor, first))
     }
 
     fn decide(&self, state: &State, now: Instant, ask: Ask) -> Decision {
@@ -319,17 +434,18 @@ impl<'a> Start<'a> {
         Ok(look(self.job, cursor, now, ask))
     }
 
-    /// One look at the store, one decision, carried out; and what is worth saying of it.
     fn step(&mut self, ask: Ask) -> Result<Stepped, Error> {
         let now = self.store.now()?;
+        self.step_at(now, ask)
+    }
+
+    /// One look at the store, one decision, carried out; and what is worth saying of it.
+    fn step_at(&mut self, now: Instant, ask: Ask) -> Result<Stepped, Error> {
+        let timetable = self.job.timetable.as_ref();
         let step = Step {
             look: self.look(now, ask)?,
             now,
-            spec: self
-                .job
-                .timetable
-                .as_ref()
-                .map(|timetable| (timetable.fingerprint(), Spec::of(timetable))),
+            spec: timetable.map(|timetable| (timetable.fingerprint(), Spec::of(timetable))),
             start_grace: self.job.catch_up.start_grace,
             run: Uuid::now_v7().to_string(),
             token: Uuid::new_v4().simple().to_string(),
@@ -342,9 +458,16 @@ impl<'a> Start<'a> {
             decide::decide(job, state, now, ask, &|name| config.tz.zone(name).ok())
         })?;
         report::run::say_recovered(job, &stepped.recovered);
+        for recovered in &stepped.recovered {
+            if recovered.update.status == Status::Failed {
+                self.tally
+                    .tasks
+                    .push((recovered.task.id, Some(Failure::Interrupted)));
+            }
+        }
         if let Some(plan) = &stepped.plan {
-            self.tally.skipped += plan.skipped.iter().map(|range| range.count).sum::<u64>()
-                + plan.folded.len() as u64;
+            let left_out: u64 = plan.skipped.iter().map(|range| range.count).sum();
+            self.tally.skipped += left_out + plan.folded.len() as u64;
             report::run::say_plan(job, plan, self.next_slot(now), now, last_host.as_deref());
         }
         Ok(stepped)
@@ -357,23 +480,6 @@ impl<'a> Start<'a> {
             .after(now)
             .next()
             .map(|slot| slot.at)
-    }
-
-    /// On a terminal: when the next slot is, and how to run the job without one.
-    fn say_nothing_due(&mut self) -> Result<(), Error> {
-        let now = self.store.now()?;
-        let zone = self.job.timetable.as_ref().map(Timetable::zone);
-        let next = match self.next_slot(now) {
-            Some(next) => format!("the next slot is {}", text::short(zone, next)),
-            None if zone.is_some() => "no slot is to come".to_owned(),
-            None => "it has no schedule".to_owned(),
-        };
-        let name = &self.job.name;
-        tracing::info!(
-            job = name,
-            "has nothing due: {next}; `jobrun run {name} --now` runs it all the same"
-        );
-        Ok(())
     }
 
     /// What a limit left owed.
@@ -410,8 +516,19 @@ impl<'a> Start<'a> {
     }
 }
 
+/// Counts a start that found the lock busy. That it could not be counted must not fail a trigger that has nothing to do.
+fn count_busy(store: &mut dyn Store, job: &Job) {
+    let counted = store.now().and_then(|now| store.count_busy(&job.name, now));
+    if let Err(error) = counted {
+        tracing::warn!(
+            job = job.name,
+            "cannot count that its lock was busy: {error}"
+        );
+    }
+}
+
 /// Which state a decision about the job depends on.
-pub(super) fn look(job: &Job, cursor: Option<Instant>, now: Instant, ask: Ask) -> Look {
+pub fn look(job: &Job, cursor: Option<Instant>, now: Instant, ask: Ask) -> Look {
     let lookback = job
         .timetable
         .as_ref()
@@ -421,6 +538,7 @@ pub(super) fn look(job: &Job, cursor: Option<Instant>, now: Instant, ask: Ask) -
         lookback,
         head: Head::of(ask),
         may_fold: job.catch_up.policy != Policy::Each,
+        now,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use chrono::SecondsFormat;
+use chrono::{SecondsFormat, TimeDelta};
 
 use super::walk::{Course, Window};
 use super::{Cron, Instant, Slot, Zone};
@@ -85,6 +85,19 @@ impl Timetable {
     pub fn count(&self, after: Instant, until: Instant) -> u64 {
         let window = self.window(after.timestamp() + 1, until.timestamp());
         self.course.forwards(window).map(|batch| batch.len()).sum()
+    }
+
+    /// The shortest gap between slots, as far as a week of weeks shows it; none with fewer than two slots.
+    pub fn shortest_gap(&self) -> Option<TimeDelta> {
+        /// Enough for every minute of a day and every day of a year.
+        const LOOKED_AT: usize = 2000;
+        let from = self.start_at.unwrap_or(Instant::UNIX_EPOCH);
+        let slots: Vec<Instant> = self
+            .after(from)
+            .take(LOOKED_AT)
+            .map(|slot| slot.at)
+            .collect();
+        slots.windows(2).map(|pair| pair[1] - pair[0]).min()
     }
 
     /// Whether no date ever matches, as for `0 0 30 2 *`, whatever `start_at` and `end_at` say.

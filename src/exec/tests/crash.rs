@@ -28,7 +28,7 @@ fn driver() {
     let kill_after = std::env::var(KILL_AFTER).unwrap().parse().unwrap();
     command.kill_after = Duration::from_millis(kill_after);
     command.cwd = Some(directory.clone());
-    let mut sink = Sink::nowhere();
+    let mut sink = Sink::new(LiveStream::Discard);
     let locks = [lock.descriptor()];
     let ended = supervise(&command, &locks, &signals, &mut sink, &mut |_| {}).unwrap();
     lock.release();

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::live::Sink;
+use super::live::{LiveStream, Sink};
 use super::signals::Signals;
 use super::{Command, Ended, Kept, Tag, supervise};
 
@@ -21,6 +21,9 @@ fn command(argv: &[&str]) -> Command {
         cwd: None,
         timeout: None,
         kill_after: Duration::from_secs(20),
+        umask: None,
+        nice: None,
+        output_file: None,
         output_keep: 4096,
     }
 }
@@ -31,7 +34,7 @@ fn shell(script: &str) -> Command {
 
 fn run(command: &Command) -> Ended {
     let (signals, _sender) = Signals::pretended();
-    run_with(command, &signals, &mut Sink::nowhere())
+    run_with(command, &signals, &mut Sink::new(LiveStream::Discard))
 }
 
 fn run_with(command: &Command, signals: &Signals, sink: &mut Sink) -> Ended {

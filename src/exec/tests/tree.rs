@@ -103,7 +103,7 @@ fn a_signal_to_jobrun_goes_to_the_tree() {
     rustix::io::write(&sender, &[2]).unwrap();
     // Not by a shell: dash catches INT, and forgets it if it comes just before its exec.
     let sleep = command(&["sleep", "60"]);
-    let ended = run_with(&sleep, &signals, &mut Sink::nowhere());
+    let ended = run_with(&sleep, &signals, &mut Sink::new(LiveStream::Discard));
     assert!(matches!(ended.how, How::Stopped(2)));
     assert_eq!(ended.exit, Some(Exit::Signal(2)));
 }

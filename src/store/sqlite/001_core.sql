@@ -104,6 +104,18 @@ CREATE TABLE jobrun_skip (
 );
 CREATE INDEX jobrun_skip_job ON jobrun_skip (job, to_slot);
 
+CREATE TABLE jobrun_pause (
+    id           INTEGER PRIMARY KEY,
+    job          TEXT NOT NULL,
+    from_at      INTEGER NOT NULL,
+    until_at     INTEGER,
+    kind         TEXT NOT NULL CHECK (kind IN ('manual', 'disabled', 'failures')),
+    is_caught_up INTEGER NOT NULL DEFAULT 0,
+    user         TEXT,
+    note         TEXT
+);
+CREATE INDEX jobrun_pause_job ON jobrun_pause (job, until_at);
+
 CREATE TABLE jobrun_lease (
     name     TEXT PRIMARY KEY NOT NULL,
     fence    INTEGER NOT NULL,

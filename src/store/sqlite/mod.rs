@@ -1,20 +1,23 @@
 //! The embedded store: one SQLite file, shared by all jobrun processes of a host.
 
 mod open;
+mod pause;
 mod read;
 mod state;
 mod step;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, NaiveDateTime, Utc};
 use rusqlite::types::{FromSqlError, FromSqlResult, ValueRef};
 use rusqlite::{Connection, Row, TransactionBehavior};
 
-use super::{Event, Finish, Look, Run, SlotTask, Step, Stepped, Store, StoreError, Summary};
+use super::{
+    Event, Finish, Look, Recorded, Run, SlotTask, Step, Stepped, Store, StoreError, Summary,
+};
 use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
-use crate::domain::state::{SkipRange, State, Task, Version};
+use crate::domain::state::{Pause, SkipRange, State, Task, Version};
 
 /// An open SQLite file.
 pub struct Sqlite {
@@ -56,6 +59,11 @@ impl Sqlite {
     }
 }
 
+/// Whether a start could use the file, or make it.
+pub fn check(path: &Path) -> Result<(), StoreError> {
+    open::check(path)
+}
+
 impl Store for Sqlite {
     fn now(&mut self) -> Result<Instant, StoreError> {
         let now = Utc::now();
@@ -78,7 +86,7 @@ impl Store for Sqlite {
         self.write(|db| step::step(db, step, decide))
     }
 
-    fn finish(&mut self, finish: &Finish) -> Result<bool, StoreError> {
+    fn finish(&mut self, finish: &Finish) -> Result<Recorded, StoreError> {
         self.write(|db| step::finish(db, finish))
     }
 
@@ -88,6 +96,23 @@ impl Store for Sqlite {
 
     fn busy_count(&mut self, job: &str) -> Result<u64, StoreError> {
         self.read(|db| state::busy_count(db, job))
+    }
+
+    fn pause(&mut self, job: &str, pause: &Pause, event: &Event) -> Result<(), StoreError> {
+        self.write(|db| pause::pause(db, job, pause, event))
+    }
+
+    fn resume(
+        &mut self,
+        job: &str,
+        is_caught_up: bool,
+        event: &Event,
+    ) -> Result<Option<Pause>, StoreError> {
+        self.write(|db| pause::resume(db, job, is_caught_up, event))
+    }
+
+    fn paused(&mut self, job: &str, now: Instant) -> Result<Option<Pause>, StoreError> {
+        self.read(|db| pause::active(db, job, now))
     }
 
     fn set_cursor(

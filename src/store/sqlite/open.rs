@@ -7,6 +7,8 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
 
 use super::Sqlite;
+use rustix::fs::{Access, access};
+
 use crate::store::StoreError;
 
 /// How long another process's transaction is waited for.
@@ -211,6 +213,25 @@ fn refuse_unusable(path: &Path) -> Result<(), StoreError> {
         return Err(
             StoreError::new(place, message).hint(format!("mkdir -p '{}'", folder.display()))
         );
+    }
+    Ok(())
+}
+
+/// Whether the file, or the folder it would be made in, can be used for writing.
+pub(super) fn check(path: &Path) -> Result<(), StoreError> {
+    refuse_unusable(path)?;
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let needed = [Some(folder), path.exists().then_some(path)];
+    for needed in needed.into_iter().flatten() {
+        if access(needed, Access::WRITE_OK).is_err() {
+            let user = rustix::process::geteuid().as_raw();
+            let message = format!("`{}` cannot be written by user id {user}", needed.display());
+            return Err(StoreError::new(path.display().to_string(), message)
+                .hint("jobrun needs to write the file and the directory it is in"));
+        }
     }
     Ok(())
 }

@@ -70,6 +70,11 @@ fn summarise_runs(
     };
     summary.running = newest("outcome = 'running'")?;
     summary.last = newest("outcome <> 'running'")?;
+    let given_up = "SELECT 1 FROM jobrun_run r JOIN jobrun_task t ON t.id = r.task_id
+                    WHERE r.id = ?1 AND t.status = 'failed'";
+    if let Some(last) = &summary.last {
+        summary.is_last_given_up = db.prepare_cached(given_up)?.exists([&last.id])?;
+    }
     summary.last_start = newest("TRUE")?.map(|run| run.started_at);
     summary.last_success = newest("outcome = 'succeeded'")?.and_then(|run| run.finished_at);
     let failure = [

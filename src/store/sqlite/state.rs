@@ -2,8 +2,8 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::{Local, NOMINAL, instant, maybe_instant, word};
-use crate::domain::lifecycle::Trigger;
+use super::{Local, NOMINAL, instant, maybe_instant, pause, word};
+use crate::domain::lifecycle::{SNOOZED, Status, Trigger};
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Left, Lookback, Settled, Spec, State, Task, Version};
 use crate::store::{Head, Look};
@@ -14,8 +14,8 @@ const VERSIONS_SEEN: u32 = 100;
 const FOLD_LIMIT: u32 = 10_000;
 
 /// The columns of [`task`].
-const TASK: &str = "t.id, t.slot, t.nominal, t.key, t.due_at, t.attempts, t.interruptions, t.runs, t.\"trigger\", \
-                    t.interval_start, t.coalesced";
+pub(super) const TASK: &str = "t.id, t.slot, t.nominal, t.key, t.due_at, t.attempts, t.interruptions, t.runs, t.first_tried_at, t.reason, \
+                    t.\"trigger\",                     t.interval_start, t.coalesced";
 
 pub(super) fn cursor(db: &Connection, job: &str) -> rusqlite::Result<Option<Instant>> {
     let mut query = db.prepare_cached("SELECT cursor FROM jobrun_job WHERE job = ?1")?;
@@ -54,7 +54,15 @@ pub(super) fn load(db: &Connection, look: &Look) -> rusqlite::Result<State> {
     if let Some(lookback) = &look.lookback {
         state.versions = versions(db, job, VERSIONS_SEEN)?;
         state.settled = settled(db, job, lookback)?;
+        state.newest = newest(db, job)?;
+        if let Some(since) = lookback.succeeded {
+            state.succeeded = succeeded(db, job, since)?;
+        }
+        if let Some(cursor) = cursor {
+            state.pauses = pause::ended(db, job, cursor, look.now)?;
+        }
     }
+    state.pause = pause::active(db, job, look.now)?;
     state.left = left(db, look)?;
     state.head = head(db, look)?;
     if look.may_fold {
@@ -105,6 +113,28 @@ fn settled(db: &Connection, job: &str, lookback: &Lookback) -> rusqlite::Result<
             nominal: row.get::<_, Option<Local>>("nominal")?.map(|local| local.0),
         })
     })?;
+    rows.collect()
+}
+
+fn newest(db: &Connection, job: &str) -> rusqlite::Result<Option<(Instant, Status)>> {
+    let mut query = db.prepare_cached(
+        "SELECT slot, status FROM jobrun_task WHERE job = ?1 AND slot IS NOT NULL AND key = ''
+         ORDER BY slot DESC LIMIT 1",
+    )?;
+    let row = query.query_row([job], |row| {
+        Ok((
+            instant(row, "slot")?,
+            word(row, "status", Status::from_word)?,
+        ))
+    });
+    row.optional()
+}
+
+fn succeeded(db: &Connection, job: &str, since: Instant) -> rusqlite::Result<Vec<Instant>> {
+    let mut query = db.prepare_cached(
+        "SELECT slot FROM jobrun_task WHERE job = ?1 AND slot > ?2 AND slot IS NOT NULL AND key = '' AND status = 'succeeded'",
+    )?;
+    let rows = query.query_map(params![job, super::ms(since)], |row| instant(row, "slot"))?;
     rows.collect()
 }
 
@@ -184,6 +214,8 @@ pub(super) fn task(row: &Row<'_>) -> rusqlite::Result<Task> {
         attempts: row.get("attempts")?,
         interruptions: row.get("interruptions")?,
         runs: row.get("runs")?,
+        first_tried_at: maybe_instant(row, "first_tried_at")?,
+        is_snoozed: row.get::<_, Option<String>>("reason")?.as_deref() == Some(SNOOZED),
         trigger: word(row, "trigger", Trigger::from_word)?,
         interval_start: maybe_instant(row, "interval_start")?,
         coalesced: row.get("coalesced")?,

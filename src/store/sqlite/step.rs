@@ -2,13 +2,13 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{NOMINAL, ms, state};
+use super::{NOMINAL, ms, pause, state};
 use crate::domain::decide::{Claim, Decision, Recovered, Then};
 use crate::domain::due::{Plan, Planned};
 use crate::domain::lifecycle::{Outcome, Status, Trigger, Update};
 use crate::domain::schedule::Instant;
-use crate::domain::state::{State, Task, Version};
-use crate::store::{Claimed, Event, Finish, Step, Stepped};
+use crate::domain::state::{Pause, PauseKind, State, Task, Version};
+use crate::store::{Claimed, Event, Finish, Recorded, Step, Stepped};
 
 pub(super) fn step(
     db: &Connection,
@@ -27,10 +27,14 @@ pub(super) fn step(
         Some(plan) => apply(db, step, plan)?,
         None => Vec::new(),
     };
+    for (task, reason) in &decision.closed {
+        close_task(db, *task, reason.word(), step.now)?;
+    }
     let task = match decision.claim {
         Some(Claim::Task(task)) => Some(*task),
         Some(Claim::Planned(place)) => planned.into_iter().nth(place).flatten(),
         Some(Claim::Manual) => Some(make_manual(db, step)?),
+        Some(Claim::Slot(planned)) => Some(reopen_slot(db, step, &planned)?),
         None => None,
     };
     let claimed = task.map(|task| claim(db, step, task)).transpose()?;
@@ -77,7 +81,7 @@ fn update_task(db: &Connection, task: i64, update: &Update, now: Instant) -> rus
     Ok(())
 }
 
-fn see_job(db: &Connection, job: &str, now: Instant) -> rusqlite::Result<()> {
+pub(super) fn see_job(db: &Connection, job: &str, now: Instant) -> rusqlite::Result<()> {
     db.prepare_cached(
         "INSERT INTO jobrun_job (job, first_seen_at) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
     )?
@@ -114,8 +118,7 @@ fn apply(db: &Connection, step: &Step, plan: &Plan) -> rusqlite::Result<Vec<Opti
         )?;
     }
     for folded in &plan.folded {
-        db.prepare_cached("UPDATE jobrun_task SET status = 'skipped', reason = ?2, completed_at = ?3 WHERE id = ?1")?
-            .execute(params![folded.task, folded.reason.word(), ms(step.now)])?;
+        close_task(db, folded.task, folded.reason.word(), step.now)?;
     }
     if let Some(absorbed) = &plan.absorbed {
         db.prepare_cached(
@@ -131,6 +134,15 @@ fn apply(db: &Connection, step: &Step, plan: &Plan) -> rusqlite::Result<Vec<Opti
         .iter()
         .map(|planned| insert_slot(db, step, planned))
         .collect()
+}
+
+/// Leaves a pending task out.
+fn close_task(db: &Connection, task: i64, reason: &str, now: Instant) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "UPDATE jobrun_task SET status = 'skipped', reason = ?2, completed_at = ?3 WHERE id = ?1",
+    )?
+    .execute(params![task, reason, ms(now)])?;
+    Ok(())
 }
 
 pub(super) fn insert_version(
@@ -175,7 +187,7 @@ fn insert_slot(db: &Connection, step: &Step, planned: &Planned) -> rusqlite::Res
     let mut insert = db.prepare_cached(
         "INSERT INTO jobrun_task (job, slot, nominal, is_fixed_time, due_at, \"trigger\", interval_start, coalesced,
                                   created_at)
-         VALUES (?1, ?2, ?3, ?4, ?2, ?5, ?6, ?7, ?8) ON CONFLICT DO NOTHING RETURNING id",
+         VALUES (?1, ?2, ?3, ?4, ?9, ?5, ?6, ?7, ?8) ON CONFLICT DO NOTHING RETURNING id",
     )?;
     let inserted = insert
         .query_row(
@@ -187,7 +199,8 @@ fn insert_slot(db: &Connection, step: &Step, planned: &Planned) -> rusqlite::Res
                 trigger.word(),
                 ms(planned.interval_start),
                 planned.coalesced,
-                ms(step.now)
+                ms(step.now),
+                ms(planned.due_at),
             ],
             |row| row.get(0),
         )
@@ -207,14 +220,45 @@ fn insert_slot(db: &Connection, step: &Step, planned: &Planned) -> rusqlite::Res
         slot: Some(slot.at),
         nominal: Some(slot.nominal),
         key: String::new(),
-        due_at: slot.at,
+        due_at: planned.due_at,
         attempts: 0,
         interruptions: 0,
         runs: 0,
+        first_tried_at: None,
+        is_snoozed: false,
         trigger,
         interval_start: Some(planned.interval_start),
         coalesced: planned.coalesced,
     }))
+}
+
+/// The task of one slot, to be run by hand with a new budget: made if there is none, opened again if there is.
+fn reopen_slot(db: &Connection, step: &Step, planned: &Planned) -> rusqlite::Result<Task> {
+    let slot = planned.slot;
+    let mut upsert = db.prepare_cached(&format!(
+        "INSERT INTO jobrun_task AS t (job, slot, nominal, is_fixed_time, due_at, \"trigger\", interval_start,
+                                       created_at)
+         VALUES (?1, ?2, ?3,
+                 ?4 AND NOT EXISTS (SELECT 1 FROM jobrun_task o WHERE o.job = ?1 AND o.nominal = ?3
+                                    AND o.is_fixed_time = 1 AND o.key = '' AND o.slot <> ?2),
+                 ?6, 'manual', ?5, ?6)
+         ON CONFLICT (job, slot, key) WHERE slot IS NOT NULL DO UPDATE SET
+             status = 'pending', reason = NULL, attempts = 0, interruptions = 0, due_at = ?6, \"trigger\" = 'manual',
+             completed_at = NULL
+         RETURNING {}",
+        state::TASK.replace("t.", "")
+    ))?;
+    upsert.query_row(
+        params![
+            step.look.job,
+            ms(slot.at),
+            slot.nominal.format(NOMINAL).to_string(),
+            slot.is_fixed,
+            ms(planned.interval_start),
+            ms(step.now),
+        ],
+        state::task,
+    )
 }
 
 /// Makes the task of a manual run: without a slot, its key is the id of its first run.
@@ -234,6 +278,8 @@ fn make_manual(db: &Connection, step: &Step) -> rusqlite::Result<Task> {
         attempts: 0,
         interruptions: 0,
         runs: 0,
+        first_tried_at: None,
+        is_snoozed: false,
         trigger: Trigger::Manual,
         interval_start: None,
         coalesced: 0,
@@ -241,7 +287,7 @@ fn make_manual(db: &Connection, step: &Step) -> rusqlite::Result<Task> {
 }
 
 /// Marks the task as running and starts the row of its run.
-fn claim(db: &Connection, step: &Step, task: Task) -> rusqlite::Result<Claimed> {
+fn claim(db: &Connection, step: &Step, mut task: Task) -> rusqlite::Result<Claimed> {
     let job = &step.look.job;
     let now = ms(step.now);
     // Whoever holds the lock is the only runner: any other run that says it is running is not.
@@ -256,8 +302,10 @@ fn claim(db: &Connection, step: &Step, task: Task) -> rusqlite::Result<Claimed> 
                 first_tried_at = coalesce(first_tried_at, ?4) WHERE id = ?1",
     )?
     .execute(params![task.id, step.token, step.runner.start, now])?;
+    task.first_tried_at = task.first_tried_at.or(Some(step.now));
     let attempt = task.runs + 1;
-    let trigger = if task.runs > 0 {
+    let is_first_by_hand = task.trigger == Trigger::Manual && task.attempts == 0;
+    let trigger = if task.runs > 0 && !is_first_by_hand {
         Trigger::Retry
     } else {
         task.trigger
@@ -309,14 +357,14 @@ fn take_lease(db: &Connection, step: &Step) -> rusqlite::Result<i64> {
     )
 }
 
-pub(super) fn finish(db: &Connection, finish: &Finish) -> rusqlite::Result<bool> {
+pub(super) fn finish(db: &Connection, finish: &Finish) -> rusqlite::Result<Recorded> {
     let is_current = db
         .prepare_cached(
             "SELECT 1 FROM jobrun_task WHERE id = ?1 AND claim_token = ?2 AND status = 'running'",
         )?
         .exists(params![finish.task, finish.token])?;
     if !is_current {
-        return Ok(false);
+        return Ok(Recorded::TooLate);
     }
     update_task(db, finish.task, &finish.update, finish.finished_at)?;
     db.prepare_cached("UPDATE jobrun_task SET last_error = ?2 WHERE id = ?1")?
@@ -348,6 +396,35 @@ pub(super) fn finish(db: &Connection, finish: &Finish) -> rusqlite::Result<bool>
         finish.outcome != Outcome::Running,
         "a finished run is not running"
     );
+    let is_paused = match finish.pause_after {
+        Some(limit) if finish.update.status == Status::Failed => pause_after(db, finish, limit)?,
+        Some(_) | None => false,
+    };
+    Ok(Recorded::Done { is_paused })
+}
+
+/// Pauses the job if its newest `limit` slots that were decided have all failed.
+fn pause_after(db: &Connection, finish: &Finish, limit: u32) -> rusqlite::Result<bool> {
+    let (job, failures): (String, u32) = db.query_row(
+        "SELECT job, (SELECT count(*) FROM (
+             SELECT status FROM jobrun_task o
+             WHERE o.job = t.job AND o.slot IS NOT NULL AND o.key = '' AND o.status IN ('succeeded', 'failed')
+             ORDER BY o.slot DESC LIMIT ?2) WHERE status = 'failed')
+         FROM jobrun_task t WHERE id = ?1 AND slot IS NOT NULL",
+        params![finish.task, limit],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    ).optional()?.unwrap_or_default();
+    if failures < limit || pause::active(db, &job, finish.finished_at)?.is_some() {
+        return Ok(false);
+    }
+    let pause = Pause {
+        from: finish.finished_at,
+        until: None,
+        kind: PauseKind::Failures,
+        user: None,
+        note: None,
+    };
+    pause::insert(db, &job, &pause)?;
     Ok(true)
 }
 
@@ -375,6 +452,11 @@ pub(super) fn set_cursor(
     if let Some(version) = version {
         insert_version(db, job, version)?;
     }
+    insert_event(db, job, event)
+}
+
+/// Records what was done by hand.
+pub(super) fn insert_event(db: &Connection, job: &str, event: &Event) -> rusqlite::Result<()> {
     db.execute(
         "INSERT INTO jobrun_event (at, job, action, detail, user, host, note) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         params![ms(event.at), job, event.action, event.detail, event.user, event.host, event.note],

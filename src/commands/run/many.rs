@@ -1,0 +1,149 @@
+//! `jobrun run --all` and several jobs: one after the other, or some at a time as processes of their own.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::one;
+use crate::cli;
+use crate::config::Config;
+use crate::domain::job::Job;
+use crate::error::{Ending, Error, exit_code};
+use crate::exec::Signals;
+use crate::report;
+
+/// Between two looks at the processes.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Starts each job; one that fails keeps none of the others from starting.
+pub(super) fn run(
+    config: &Config,
+    jobs: &[&Job],
+    args: &cli::Run,
+    globals: &[String],
+    signals: &Signals,
+) -> Result<Ending, Error> {
+    let codes = if args.jobs > 1 {
+        let command = |job: &Job| command(config, job, args, globals);
+        at_a_time(jobs, args.jobs as usize, &command, signals)?
+    } else {
+        in_turn(config, jobs, args, signals)
+    };
+    if let Some(signal) = signals.stop_requested() {
+        return Ok(Ending::Stopped { signal });
+    }
+    let failed: Vec<String> = codes
+        .iter()
+        .filter(|(_, code)| *code != 0)
+        .map(|(job, code)| format!("{job} ({code})"))
+        .collect();
+    if failed.is_empty() {
+        return Ok(Ending::Done);
+    }
+    tracing::error!(
+        "{} of {} jobs failed, with exit status: {}",
+        failed.len(),
+        jobs.len(),
+        failed.join(", ")
+    );
+    Ok(Ending::No)
+}
+
+/// One after the other, in this process.
+fn in_turn<'a>(
+    config: &Config,
+    jobs: &[&'a Job],
+    args: &cli::Run,
+    signals: &Signals,
+) -> Vec<(&'a str, u8)> {
+    let mut codes = Vec::new();
+    for job in jobs {
+        if signals.stop_requested().is_some() {
+            break;
+        }
+        let ended = one(config, job, args, signals);
+        if let Err(error) = &ended {
+            report::error(error);
+        }
+        codes.push((job.name.as_str(), exit_code(&ended)));
+    }
+    codes
+}
+
+/// `limit` at a time, each as a jobrun of its own.
+fn at_a_time<'a>(
+    jobs: &[&'a Job],
+    limit: usize,
+    command: &dyn Fn(&Job) -> Command,
+    signals: &Signals,
+) -> Result<Vec<(&'a str, u8)>, Error> {
+    let mut waiting = jobs.iter();
+    let mut running: Vec<(&'a str, Child)> = Vec::new();
+    let mut codes = Vec::new();
+    let mut is_stopped = false;
+    loop {
+        if let Some(signal) = signals.stop_requested().filter(|_| !is_stopped) {
+            is_stopped = true;
+            running.iter().for_each(|(_, child)| pass_on(child, signal));
+        }
+        while !is_stopped && running.len() < limit {
+            let Some(job) = waiting.next() else { break };
+            let child = command(job).spawn().context("cannot start jobrun again")?;
+            running.push((&job.name, child));
+        }
+        if running.is_empty() {
+            return Ok(codes);
+        }
+        let mut still = Vec::new();
+        for (job, mut child) in running {
+            match child.try_wait().context("cannot wait for jobrun")? {
+                Some(status) => codes.push((job, status_code(status))),
+                None => still.push((job, child)),
+            }
+        }
+        running = still;
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn status_code(status: ExitStatus) -> u8 {
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(u8::MAX)
+}
+
+/// One job, with the same options.
+fn command(config: &Config, job: &Job, args: &cli::Run, globals: &[String]) -> Command {
+    // The program that runs, also when its file was replaced meanwhile.
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .args(globals)
+        .arg("--config")
+        .arg(&config.path)
+        .arg("run")
+        .arg(&job.name)
+        .stdin(Stdio::null());
+    command
+        .args(args.now.then_some("--now"))
+        .args(args.json.then_some("--json"));
+    if let Some(wait) = &args.lock_wait {
+        command.args(["--lock-wait", wait]);
+    }
+    if let Some(code) = args.busy_exit_code {
+        command.args(["--busy-exit-code", &code.to_string()]);
+    }
+    command
+}
+
+fn pass_on(child: &Child, signal: i32) {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal)) {
+        // One that has just ended needs no signal.
+        let _ = kill_process(pid, signal);
+    }
+}
