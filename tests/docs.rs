@@ -1,0 +1,559 @@
+//! The documentation tells what the program does: all of it, nothing else, and its examples work.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const README: &str = include_str!("../README.md");
+const EXAMPLE: &str = include_str!("../jobs.example.toml");
+const COMMAND_PAGE: &str = include_str!("../man/jobrun.1");
+const FILE_PAGE: &str = include_str!("../man/jobs.toml.5");
+const RAW_RS: &str = include_str!("../src/config/raw.rs");
+const ERROR_RS: &str = include_str!("../src/error.rs");
+const ENVIRONMENT_RS: &str = include_str!("../src/commands/environment.rs");
+
+/// Options in the documentation that are those of other programs.
+const FOREIGN_OPTIONS: [&str; 4] = ["--day", "--locked", "--path", "--release"];
+/// Variables that jobrun itself reads.
+const OWN_VARIABLES: [&str; 2] = ["CONFIG", "STORE"];
+
+#[test]
+fn every_command_and_option_is_in_the_manual_and_no_other() {
+    let page = Page::parse(COMMAND_PAGE);
+    let global = options_of(&[]);
+    assert_eq!(page.options("OPTIONS", ""), global);
+    let commands = commands();
+    let documented = page.subsections("COMMANDS");
+    let named: BTreeSet<String> = documented
+        .iter()
+        .filter_map(|title| title.split_whitespace().nth(1).map(str::to_owned))
+        .collect();
+    assert_eq!(named, commands);
+    for title in documented {
+        let command = title.split_whitespace().nth(1).expect("checked above");
+        let own: BTreeSet<String> = options_of(&[command])
+            .difference(&global)
+            .cloned()
+            .collect();
+        assert_eq!(page.options("COMMANDS", &title), own, "{title}");
+    }
+}
+
+#[test]
+fn no_option_is_made_up() {
+    let mut known: BTreeSet<String> = FOREIGN_OPTIONS.map(str::to_owned).into();
+    known.extend(options_of(&[]));
+    for command in commands() {
+        known.extend(options_of(&[&command]));
+    }
+    let is_option = |c: char| c.is_ascii_lowercase() || c == '-';
+    for text in [plain(COMMAND_PAGE), plain(FILE_PAGE), README.to_owned()] {
+        for (place, _) in text.match_indices("--") {
+            let option: String = text[place..]
+                .chars()
+                .take_while(|c| is_option(*c))
+                .collect();
+            let is_word = option.len() > 2 && !text[..place].ends_with('-');
+            assert!(
+                !is_word || known.contains(&option),
+                "there is no `{option}`"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_key_is_in_the_manual_and_no_other() {
+    let page = Page::parse(FILE_PAGE);
+    assert_eq!(page.keys("JOB KEYS"), array_of(RAW_RS, "JOB_KEYS"));
+    assert_eq!(page.keys("STORE"), array_of(RAW_RS, "STORE_KEYS"));
+}
+
+#[test]
+fn every_default_in_the_manual_can_be_written_down() {
+    let page = Page::parse(FILE_PAGE);
+    let defaults: Vec<&str> = page
+        .tags("JOB KEYS")
+        .filter(|tag| tag.contains(" = "))
+        .collect();
+    assert!(defaults.len() > 10, "{defaults:?}");
+    assert_passes(&as_file(&defaults.join("\n")));
+}
+
+#[test]
+fn every_exit_status_is_in_the_manual_and_no_other() {
+    let body = between(ERROR_RS, "pub fn exit_code", "\n}\n");
+    let is_comment = |line: &&str| line.trim_start().starts_with("//");
+    let code: String = body.lines().filter(|line| !is_comment(line)).collect();
+    let is_no_digit = |c: char| !c.is_ascii_digit();
+    // `u8` is a type, not a number.
+    let code = code.replace("u8", "");
+    let used: BTreeSet<u8> = code
+        .split(is_no_digit)
+        .filter_map(|n| n.parse().ok())
+        .collect();
+    let page = Page::parse(COMMAND_PAGE);
+    let mut documented = BTreeSet::new();
+    for tag in page.tags("EXIT STATUS") {
+        let start = tag
+            .split(['-', '+'])
+            .next()
+            .and_then(|n| n.parse::<u8>().ok());
+        documented.insert(start.unwrap_or_else(|| panic!("`{tag}` is not an exit status")));
+    }
+    assert_eq!(documented, used);
+}
+
+#[test]
+fn every_variable_is_in_the_manual_and_no_other() {
+    let facts = between(ENVIRONMENT_RS, "pub fn facts", "\n}\n");
+    let is_name =
+        |word: &&str| !word.is_empty() && word.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+    let told: BTreeSet<String> = facts
+        .split('"')
+        .filter(is_name)
+        .map(str::to_owned)
+        .collect();
+    assert!(told.len() > 10, "{told:?}");
+    let page = Page::parse(COMMAND_PAGE);
+    let tags: Vec<&str> = page.tags("ENVIRONMENT").collect();
+    for name in told.iter().map(String::as_str).chain(OWN_VARIABLES) {
+        let is_documented = |tag: &&str| tag.split(", ").any(|one| one == format!("JOBRUN_{name}"));
+        assert!(tags.iter().any(is_documented), "JOBRUN_{name}");
+    }
+    let text = plain(COMMAND_PAGE);
+    for name in array_of(ENVIRONMENT_RS, "NAMES") {
+        assert!(
+            text.contains(&format!("{{{}}}", name.to_lowercase())),
+            "{{{name}}}"
+        );
+    }
+    for text in [
+        text,
+        plain(FILE_PAGE),
+        README.to_owned(),
+        EXAMPLE.to_owned(),
+    ] {
+        for piece in text.split("JOBRUN_").skip(1) {
+            let is_part = |c: &char| c.is_ascii_uppercase() || *c == '_';
+            let name: String = piece.chars().take_while(is_part).collect();
+            let is_known =
+                name.is_empty() || told.contains(&name) || OWN_VARIABLES.contains(&name.as_str());
+            assert!(is_known, "there is no JOBRUN_{name}");
+        }
+    }
+}
+
+#[test]
+fn every_name_in_a_json_document_is_in_the_manual() {
+    let folder = folder_with(EXAMPLE);
+    let section = Page::parse(COMMAND_PAGE).text_of("JSON DOCUMENTS");
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words: BTreeSet<&str> = section.split(|c| !is_part(c)).collect();
+    let documents: [&[&str]; 7] = [
+        &["run", "daily_points", "--dry-run", "--json"],
+        &["run", "daily_points", "--json"],
+        &["status", "--json"],
+        &["history", "daily_points", "--json"],
+        &["next", "daily_points", "--json"],
+        &[
+            "slots",
+            "daily_points",
+            "--from",
+            "2026-01-01",
+            "--to",
+            "2026-01-02",
+            "--json",
+        ],
+        &["check", "--json"],
+    ];
+    for arguments in documents {
+        let output = jobrun(folder.path(), arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            let document: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            assert_eq!(document["schema"], 1);
+            let mut names = BTreeSet::new();
+            collect_names(&document, &mut names);
+            // Names of skip reasons are data.
+            names.remove("expired");
+            for name in names {
+                assert!(words.contains(name.as_str()), "{arguments:?}: `{name}`");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_example_passes_the_check() {
+    assert_passes(EXAMPLE);
+    let blocks = code_blocks(README, "toml");
+    assert!(!blocks.is_empty());
+    for block in blocks {
+        assert_passes(&block);
+    }
+    let mut count = 0;
+    for (is_by_line, example) in marked_examples(FILE_PAGE) {
+        count += 1;
+        if is_by_line {
+            example
+                .lines()
+                .for_each(|line| assert_passes(&as_file(line)));
+        } else {
+            assert_passes(&as_file(&example));
+        }
+    }
+    assert!(count > 5, "{count} examples");
+}
+
+#[test]
+fn the_readme_shows_the_example_as_it_is() {
+    for line in code_blocks(README, "toml")[0].lines() {
+        assert!(EXAMPLE.lines().any(|known| known == line), "{line}");
+    }
+}
+
+#[test]
+fn the_readme_begins_with_a_run_and_the_tests() {
+    let commands = code_blocks(README, "sh");
+    assert_eq!(
+        commands[0],
+        "cargo run --release --quiet -- --config jobs.example.toml run daily_points\n"
+    );
+    assert_eq!(commands[1], "tests/run\n");
+}
+
+#[test]
+fn the_first_command_of_the_readme_prints_what_it_shows() {
+    // A slot that is seconds away would be waited for, and be one more than shown.
+    let folder = folder_with(&EXAMPLE.replace("[defaults]", "[defaults]\nearly_wait = \"0s\""));
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
+    let mut command = command(folder.path(), &["run", "daily_points", "-v"]);
+    command
+        .stdout(writer.try_clone().expect("a copy"))
+        .stderr(writer);
+    let mut child = command.spawn().expect("jobrun starts");
+    drop(command);
+    let mut printed = String::new();
+    reader.read_to_string(&mut printed).expect("its output");
+    assert!(child.wait().expect("its end").success());
+    let shown = &code_blocks(README, "text")[0];
+    assert_eq!(masked(&printed), masked(shown));
+}
+
+#[test]
+fn the_manual_pages_render_without_warnings() {
+    for page in ["man/jobrun.1", "man/jobs.toml.5"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
+        let groff = Command::new("groff")
+            .args(["-man", "-Tutf8", "-ww", "-z"])
+            .arg(path)
+            .output();
+        let Ok(output) = groff else {
+            assert!(std::env::var_os("CI").is_none(), "groff is not installed");
+            return;
+        };
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{said}");
+    }
+}
+
+// The program.
+
+fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_jobrun"));
+    command
+        .args(["--config", "jobs.toml"])
+        .args(arguments)
+        .current_dir(folder)
+        .env_remove("JOBRUN_CONFIG")
+        .env_remove("JOBRUN_STORE");
+    command
+}
+
+fn jobrun(folder: &Path, arguments: &[&str]) -> Output {
+    command(folder, arguments).output().expect("jobrun starts")
+}
+
+/// A new folder with that `jobs.toml`.
+fn folder_with(text: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("jobs.toml");
+    fs::write(&file, text).expect("a file");
+    // Whatever the umask: what everybody can write is refused.
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("its mode");
+    folder
+}
+
+fn assert_passes(text: &str) {
+    let output = jobrun(folder_with(text).path(), &["check"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}\n{said}");
+}
+
+/// What `--help` says, of a command or of all.
+fn help(arguments: &[&str]) -> String {
+    let output = jobrun(Path::new("."), &[arguments, &["--help"]].concat());
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn commands() -> BTreeSet<String> {
+    let help = help(&[]);
+    let list = between(&help, "Commands:\n", "\n\n");
+    let names = list
+        .lines()
+        .filter_map(|line| line.split_whitespace().next());
+    names
+        .filter(|name| *name != "help")
+        .map(str::to_owned)
+        .collect()
+}
+
+fn options_of(command: &[&str]) -> BTreeSet<String> {
+    let help = help(command);
+    let list = between(&help, "Options:\n", "\nExample");
+    list.lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with('-'))
+        .flat_map(|line| options_in(line.split("  ").next().unwrap_or_default()))
+        .collect()
+}
+
+/// `-n` and `--limit` of `-n, --limit <N>`.
+fn options_in(text: &str) -> BTreeSet<String> {
+    text.split([' ', ','])
+        .map(|word| word.trim_end_matches('.'))
+        .filter(|word| word.starts_with('-'))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// A part of a jobs.toml as a whole one.
+fn as_file(part: &str) -> String {
+    if part.contains("[jobs.") {
+        return part.to_owned();
+    }
+    let has = |key: &str| part.lines().any(|line| line.starts_with(key));
+    let mut file = format!("[jobs.example]\n{part}\n");
+    if !has("command") && !has("shell") {
+        file.push_str("command = [\"true\"]\n");
+    }
+    if has("schedule") && !has("timezone") {
+        file.push_str("timezone = \"UTC\"\n");
+    }
+    file
+}
+
+fn collect_names(value: &serde_json::Value, names: &mut BTreeSet<String>) {
+    match value {
+        serde_json::Value::Object(object) => {
+            for (name, value) in object {
+                names.insert(name.clone());
+                collect_names(value, names);
+            }
+        }
+        serde_json::Value::Array(items) => {
+            for item in items {
+                collect_names(item, names);
+            }
+        }
+        _ => {}
+    }
+}
+
+// The sources.
+
+/// The text after `start` up to `end`, or to the end of all.
+fn between<'t>(text: &'t str, start: &str, end: &str) -> &'t str {
+    let (_, rest) = text
+        .split_once(start)
+        .unwrap_or_else(|| panic!("no `{start}`"));
+    rest.split_once(end).map_or(rest, |(inside, _)| inside)
+}
+
+/// The strings of `const NAME: [&str; N] = [...];`.
+fn array_of(source: &str, name: &str) -> BTreeSet<String> {
+    let list = between(source, &format!("const {name}: [&str;"), "];");
+    let words = list.split('"').skip(1).step_by(2);
+    words.map(str::to_owned).collect()
+}
+
+// The documentation.
+
+/// The bodies of the README's code blocks in that language.
+fn code_blocks(text: &str, language: &str) -> Vec<String> {
+    let start = format!("```{language}\n");
+    let blocks = text.split(&start).skip(1);
+    blocks
+        .map(|block| between(block, "", "```").to_owned())
+        .collect()
+}
+
+/// A run's output without what differs from day to day.
+fn masked(text: &str) -> String {
+    let mut masked = String::new();
+    for line in text.lines() {
+        let line = line.split(" [run ").next().unwrap_or_default();
+        let line = match (line.find(" ("), line.find(" late)")) {
+            (Some(start), Some(end)) => format!("{}{}", &line[..start], &line[end + 6..]),
+            _ => line.to_owned(),
+        };
+        for c in line.chars() {
+            let c = if c.is_ascii_digit() { '0' } else { c };
+            if c != '0' || !masked.ends_with('0') {
+                masked.push(c);
+            }
+        }
+        masked.push('\n');
+    }
+    masked
+}
+
+/// A manual page, as far as it is looked at here.
+struct Page {
+    lines: Vec<Line>,
+}
+
+struct Line {
+    section: String,
+    subsection: String,
+    is_tag: bool,
+    text: String,
+}
+
+impl Page {
+    fn parse(source: &str) -> Self {
+        let mut lines: Vec<Line> = Vec::new();
+        let (mut section, mut subsection, mut is_tag) = (String::new(), String::new(), false);
+        for written in source.lines() {
+            let text = rendered(written);
+            if written.starts_with(".SH") {
+                (section, subsection) = (text, String::new());
+            } else if written.starts_with(".SS") {
+                subsection = text;
+            } else if written == ".TP" {
+                is_tag = true;
+            } else if !text.is_empty() {
+                lines.push(Line {
+                    section: section.clone(),
+                    subsection: subsection.clone(),
+                    is_tag: std::mem::take(&mut is_tag),
+                    text,
+                });
+            }
+        }
+        Self { lines }
+    }
+
+    fn tags(&self, section: &str) -> impl Iterator<Item = &str> {
+        let lines = self
+            .lines
+            .iter()
+            .filter(move |line| line.section == section && line.is_tag);
+        lines.map(|line| line.text.as_str())
+    }
+
+    fn options(&self, section: &str, subsection: &str) -> BTreeSet<String> {
+        let lines = self
+            .lines
+            .iter()
+            .filter(|line| line.section == section && line.subsection == subsection && line.is_tag);
+        lines.flat_map(|line| options_in(&line.text)).collect()
+    }
+
+    fn keys(&self, section: &str) -> BTreeSet<String> {
+        let names = self.tags(section).flat_map(|tag| {
+            let names = tag.split(" = ").next().unwrap_or_default();
+            names.split(", ").map(str::to_owned).collect::<Vec<_>>()
+        });
+        names.collect()
+    }
+
+    fn subsections(&self, section: &str) -> BTreeSet<String> {
+        let lines = self.lines.iter().filter(|line| line.section == section);
+        lines
+            .map(|line| line.subsection.clone())
+            .filter(|subsection| !subsection.is_empty())
+            .collect()
+    }
+
+    fn text_of(&self, section: &str) -> String {
+        let lines = self.lines.iter().filter(|line| line.section == section);
+        let texts: Vec<&str> = lines.map(|line| line.text.as_str()).collect();
+        texts.join("\n")
+    }
+}
+
+/// A whole page as text.
+fn plain(source: &str) -> String {
+    source.lines().map(|line| rendered(line) + "\n").collect()
+}
+
+/// A line of a page as text; empty for one that only lays out.
+fn rendered(line: &str) -> String {
+    let Some(request) = line.strip_prefix('.') else {
+        return unescaped(line);
+    };
+    let (name, arguments) = request.split_once(' ').unwrap_or((request, ""));
+    match name {
+        "B" | "I" | "SH" | "SS" => words(arguments).join(" "),
+        "BR" | "BI" | "IB" | "IR" | "RB" | "RI" => words(arguments).concat(),
+        _ => String::new(),
+    }
+}
+
+/// The arguments of a request: words, or strings in double quotes.
+fn words(arguments: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut rest = arguments.trim_start();
+    while !rest.is_empty() {
+        // An escaped blank does not end a word.
+        let is_end = |&(at, _): &(usize, &str)| !rest[..at].ends_with('\\');
+        let (word, after) = if let Some(quoted) = rest.strip_prefix('"') {
+            quoted.split_once('"').unwrap_or((quoted, ""))
+        } else if let Some((end, _)) = rest.match_indices(' ').find(is_end) {
+            rest.split_at(end)
+        } else {
+            (rest, "")
+        };
+        words.push(unescaped(word));
+        rest = after.trim_start();
+    }
+    words
+}
+
+fn unescaped(text: &str) -> String {
+    let mut text = text.to_owned();
+    for font in ["\\fB", "\\fI", "\\fP", "\\fR", "\\&"] {
+        text = text.replace(font, "");
+    }
+    for (escape, character) in [
+        ("\\-", "-"),
+        ("\\(aq", "'"),
+        ("\\(dq", "\""),
+        ("\\(bu", "*"),
+        ("\\ ", " "),
+        ("\\e", "\\"),
+    ] {
+        text = text.replace(escape, character);
+    }
+    text
+}
+
+/// The examples after a `check` comment; `true` for one whose lines are each an example.
+fn marked_examples(source: &str) -> Vec<(bool, String)> {
+    let marked = source.split("\n.\\\" check").skip(1);
+    marked
+        .map(|rest| {
+            let is_by_line = rest.starts_with(" lines\n");
+            let example = between(rest, ".EX\n", ".EE");
+            (
+                is_by_line,
+                example.lines().map(|line| unescaped(line) + "\n").collect(),
+            )
+        })
+        .collect()
+}
