@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 /// Run scheduled jobs: one at a time, no slot lost, the result on record.
 ///
@@ -27,12 +27,70 @@ pub struct Cli {
     /// Say less: failures only
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
+    /// How lines on stderr are written: text, or json (one object a line)
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORMAT",
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    pub log_format: LogFormat,
     /// Print the versions of jobrun and of the time zone rules in use
     #[arg(short = 'V', long, action = ArgAction::SetTrue)]
     pub version: bool,
     /// What to do
     #[command(subcommand)]
     pub command: Option<Command>,
+}
+
+/// How lines on stderr are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people
+    #[default]
+    Text,
+    /// One JSON object a line, for collectors of logs
+    Json,
+}
+
+impl Cli {
+    /// The one job that is asked about, if it is one: whom a message concerns.
+    pub fn job(&self) -> Option<&str> {
+        match self.command.as_ref()? {
+            Command::Run(Run { job, .. })
+            | Command::History(History { job, .. })
+            | Command::Next(Next { job, .. })
+            | Command::Slots(Slots { job, .. })
+            | Command::Cursor(Cursor { job, .. }) => Some(job),
+            Command::Status(_) | Command::Check(_) => None,
+        }
+    }
+}
+
+/// Says which verbs there are.
+pub fn verbs() -> String {
+    let cli = Cli::command();
+    let names: Vec<String> = cli
+        .get_subcommands()
+        .map(|verb| format!("`{}`", verb.get_name()))
+        .collect();
+    format!("the verbs are {}", names.join(", "))
+}
+
+/// The format asked for, by words that are no sound command line: the mistake in them is said in it too.
+pub fn format_in(words: &[std::ffi::OsString]) -> LogFormat {
+    let is_json = words.iter().any(|word| word == "--log-format=json")
+        || words
+            .windows(2)
+            .any(|pair| pair[0] == "--log-format" && pair[1] == "json");
+    if is_json {
+        LogFormat::Json
+    } else {
+        LogFormat::Text
+    }
 }
 
 const AFTER_HELP: &str = "\

@@ -11,13 +11,20 @@ mod status;
 
 use std::path::PathBuf;
 
-use crate::cli::{Cli, Command};
+use anyhow::Context as _;
+
+use crate::cli::{self, Cli, Command};
 use crate::config::{self, Config, Surroundings};
 use crate::domain::job::Job;
 use crate::domain::schedule::Timetable;
 use crate::error::{Ending, Error};
+use crate::exec;
 use crate::report;
 use crate::store;
+
+/// The way out of a time that cannot be read.
+const TIME_HINT: &str =
+    "write `2026-11-30`, `2026-11-30T00:30`, or with an offset `2026-11-30T00:30+08:00`";
 
 /// Does what the command line asks for.
 pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
@@ -32,7 +39,7 @@ pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
         return Ok(Ending::Done);
     }
     let Some(command) = &cli.command else {
-        return Err(Error::usage("no command given").hint("`jobrun --help` lists them"));
+        return Err(Error::usage("no command given", cli::verbs()));
     };
     let around = Surroundings {
         config: cli.config.clone(),
@@ -69,6 +76,14 @@ fn lock_path(url: &store::Url, job: &str) -> PathBuf {
     state_dir(url).join(format!("{job}.lock"))
 }
 
+/// Whether somebody holds the lock of a job. Asked without taking it.
+fn is_held(url: &store::Url, job: &str) -> Result<bool, Error> {
+    let path = lock_path(url, job);
+    let holder = exec::holder_of(&path)
+        .with_context(|| format!("cannot see who holds the lock file `{}`", path.display()))?;
+    Ok(holder.is_some())
+}
+
 /// What the store is called in messages: its URL without anything secret.
 fn store_name(url: &store::Url) -> String {
     match url {
@@ -79,10 +94,10 @@ fn store_name(url: &store::Url) -> String {
 /// The job's timetable; a job without one has no slots to show.
 fn timetable(job: &Job) -> Result<&Timetable, Error> {
     job.timetable.as_ref().ok_or_else(|| {
-        Error::usage(format!(
-            "job `{}` has no schedule, so it has no slots",
-            job.name
-        ))
+        Error::usage(
+            format!("job `{}` has no schedule, so it has no slots", job.name),
+            format!("`jobrun run {} --now` runs it", job.name),
+        )
     })
 }
 

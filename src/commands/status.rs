@@ -2,11 +2,10 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{lock_path, store_name};
+use super::{is_held, store_name};
 use crate::cli;
 use crate::config::Config;
 use crate::error::{Ending, Error};
-use crate::exec;
 use crate::report;
 use crate::report::status::Standing;
 use crate::store::{self, Summary};
@@ -46,9 +45,7 @@ pub fn status(config: &Config, args: &cli::Status) -> Result<Ending, Error> {
             job: config.jobs.iter().find(|job| job.name == name),
             summary: summary.unwrap_or_else(Summary::default),
             now,
-            is_held: exec::holder_of(&lock_path(&config.store, name))
-                .map_err(anyhow::Error::from)?
-                .is_some(),
+            is_held: is_held(&config.store, name)?,
         });
     }
     if args.json {
@@ -59,12 +56,16 @@ pub fn status(config: &Config, args: &cli::Status) -> Result<Ending, Error> {
         ));
         return Ok(Ending::Done);
     }
-    report::answer(&report::status::text(&standings));
+    report::answer(&report::status::text(
+        &standings,
+        report::colour::is_on_stdout(),
+    ));
     if store.is_none() {
-        report::warn(&format!(
-            "nothing has run yet: there is no store at {}",
-            store_name(&config.store)
-        ));
+        let store = store_name(&config.store);
+        report::note(
+            None,
+            &format!("nothing has run yet: there is no store `{store}`"),
+        );
     }
     Ok(Ending::Done)
 }

@@ -6,12 +6,11 @@ mod raw;
 pub mod tzdata;
 pub mod values;
 
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::domain::job::Job;
-use crate::error::Error;
+use crate::error::{Error, plain};
 use crate::store;
 use faults::{Fault, Faults, Level};
 use tzdata::TzData;
@@ -62,7 +61,7 @@ impl Config {
                     None if names.is_empty() => "the file has no jobs".to_owned(),
                     None => format!("the jobs are {}", names.join(", ")),
                 };
-                Error::config(format!("no job `{name}` in {}", self.path.display())).hint(hint)
+                Error::config(format!("no job `{name}` in `{}`", self.path.display())).hint(hint)
             })
     }
 }
@@ -112,18 +111,20 @@ fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
         None if Path::new(SYSTEM_FILE).exists() => Path::new(SYSTEM_FILE),
         None => {
             return Err(Error::config(format!(
-                "no configuration: neither ./jobs.toml nor {SYSTEM_FILE} exists"
+                "no configuration: neither `./jobs.toml` nor `{SYSTEM_FILE}` exists"
             ))
-            .hint("write one, or name it with `--config FILE` or $JOBRUN_CONFIG"));
+            .hint("write one, or name it with `--config FILE` or `$JOBRUN_CONFIG`"));
         }
     };
-    std::path::absolute(path)
-        .map_err(|error| Error::config(format!("`{}`: {error}", path.display())))
+    std::path::absolute(path).map_err(|error| {
+        let cause = plain(&error.to_string());
+        Error::config(format!("cannot use `{}`: {cause}", path.display()))
+    })
 }
 
 fn read(path: &Path) -> Result<String, Error> {
     let wrong = |why: String| Error::config(format!("cannot read `{}`: {why}", path.display()));
-    let meta = std::fs::metadata(path).map_err(|error| wrong(plain(&error)))?;
+    let meta = std::fs::metadata(path).map_err(|error| wrong(plain(&error.to_string())))?;
     if meta.is_dir() {
         return Err(wrong("it is a directory".into()));
     }
@@ -134,7 +135,7 @@ fn read(path: &Path) -> Result<String, Error> {
             LARGEST_FILE_BYTES >> 20
         )));
     }
-    let bytes = std::fs::read(path).map_err(|error| wrong(plain(&error)))?;
+    let bytes = std::fs::read(path).map_err(|error| wrong(plain(&error.to_string())))?;
     String::from_utf8(bytes).map_err(|error| {
         let sound = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = String::from_utf8_lossy(sound).matches('\n').count() + 1;
@@ -157,13 +158,6 @@ fn refuse_writable(path: &Path, mode: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// An I/O error without "(os error 2)".
-fn plain(error: &io::Error) -> String {
-    let text = error.to_string();
-    let end = text.rfind(" (os error").unwrap_or(text.len());
-    text[..end].to_lowercase()
-}
-
 /// Where the store is: `$JOBRUN_STORE`, `store.url`, or the default; none if a fault was added.
 fn store_url(
     path: &Path,
@@ -174,7 +168,7 @@ fn store_url(
 ) -> Result<Option<store::Url>, Error> {
     if let Some(given) = given {
         let url = store::Url::parse(given)
-            .map_err(|why| Error::config(format!("$JOBRUN_STORE: {why}")))?;
+            .map_err(|why| Error::config(format!("`$JOBRUN_STORE`: {why}")))?;
         let here = std::env::current_dir().unwrap_or_else(|_| folder.to_owned());
         return Ok(Some(beside(url, &here)));
     }

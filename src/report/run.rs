@@ -1,6 +1,6 @@
 //! What happens in a start: lines while it runs, and JSON when asked for.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{SCHEMA, text};
 use crate::domain::decide::Recovered;
@@ -261,12 +261,29 @@ pub fn say_finished(job: &Job, claimed: &Claimed, finish: &Finish) {
         tracing::warn!(
             job = job.name,
             run,
-            "{name} left processes behind, which were ended: {leftovers}"
+            "{name} left processes behind, which were ended: {}",
+            processes(leftovers)
         );
     }
     if let Some(note) = &finish.note {
         tracing::warn!(job = job.name, run, "{name}: {note}");
     }
+}
+
+/// A process that outlived its command, as the run's row has it.
+#[derive(Deserialize)]
+struct Leftover {
+    pid: u32,
+    argv: Vec<String>,
+}
+
+/// `sleep 100` (pid 4711), and so on.
+fn processes(leftovers: &str) -> String {
+    let leftovers: Vec<Leftover> = serde_json::from_str(leftovers).unwrap_or_default();
+    let names = leftovers
+        .iter()
+        .map(|process| format!("`{}` (pid {})", process.argv.join(" "), process.pid));
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// What happens next with a task that did not succeed.
@@ -288,5 +305,16 @@ fn next(job: &Job, finish: &Finish) -> String {
 /// The line that stands in for a result row that could not be written.
 pub fn not_recorded(job: &Job, claimed: &Claimed, finish: &Finish) {
     let line = serde_json::to_string(&Finished::of(job, claimed, finish)).unwrap_or_default();
-    super::warn(&line);
+    super::stderr_line(&line);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_are_named_as_they_were_started() {
+        let stored = r#"[{"pid":7,"argv":["sleep","100"]},{"pid":8,"argv":["x"]}]"#;
+        assert_eq!(processes(stored), "`sleep 100` (pid 7), `x` (pid 8)");
+    }
 }

@@ -10,7 +10,7 @@ use crate::commands::environment;
 use crate::domain::job::Job;
 use crate::domain::lifecycle::{self, Outcome};
 use crate::domain::schedule::Instant;
-use crate::error::{Error, Failure};
+use crate::error::{Error, Failure, plain};
 use crate::exec::{self, Ended, Exit, How, Kept, LockFile, StartFailure, Tag};
 use crate::report;
 use crate::store::{Claimed, Finish};
@@ -306,7 +306,7 @@ fn note(ended: &Ended) -> Option<String> {
     if ended.stream_dropped > 0 {
         let why = ended
             .stream_error
-            .map(|errno| std::io::Error::from_raw_os_error(errno).to_string());
+            .map(|errno| plain(&std::io::Error::from_raw_os_error(errno).to_string()));
         let why = why.unwrap_or_else(|| "its reader had stalled".to_owned());
         notes.push(format!(
             "{} bytes of output could not be passed on: {why}",
@@ -329,7 +329,7 @@ pub(super) fn record(start: &mut Start<'_>, claimed: &Claimed, finish: &Finish) 
                 tracing::error!(
                     job = start.job.name,
                     run = claimed.run,
-                    "its result came too late: another run has taken over"
+                    "has a result that came too late: another run has taken over"
                 );
                 return true;
             }
@@ -349,7 +349,7 @@ pub(super) fn record(start: &mut Start<'_>, claimed: &Claimed, finish: &Finish) 
                 tracing::error!(
                     job = start.job.name,
                     run = claimed.run,
-                    "its outcome ({outcome}) could not be recorded: {error}"
+                    "has an outcome, {outcome}, that could not be recorded: {error}"
                 );
                 return false;
             }

@@ -34,9 +34,12 @@ pub fn run(config: &Config, args: &cli::Run) -> Result<Ending, Error> {
     }
     let patience = Patience {
         wait: match &args.lock_wait {
-            Some(text) => {
-                values::duration(text).map_err(|why| Error::usage(format!("--lock-wait: {why}")))?
-            }
+            Some(text) => values::duration(text).map_err(|why| {
+                Error::usage(
+                    format!("`--lock-wait`: {why}"),
+                    "for example `--lock-wait 30s`",
+                )
+            })?,
             None => job.lock_wait,
         },
         exit_code: args.busy_exit_code.unwrap_or(0),
@@ -59,9 +62,12 @@ pub fn run(config: &Config, args: &cli::Run) -> Result<Ending, Error> {
 fn say_busy(job: &Job, holder: Option<&Holder>, is_by_hand: bool) {
     let who = match holder {
         Some(holder) => {
-            let run = holder.run_id.as_deref().unwrap_or("not started yet");
+            let run = match &holder.run_id {
+                Some(run) => format!("run {run}"),
+                None => "no run started yet".to_owned(),
+            };
             format!(
-                "held by pid {} on {} since {} (run {run})",
+                "held by pid {} on `{}` since {} ({run})",
                 holder.pid, holder.host, holder.since
             )
         }

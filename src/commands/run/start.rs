@@ -168,10 +168,7 @@ impl<'a> Start<'a> {
         }
         let now = self.store.now()?;
         if let Err(error) = self.store.count_busy(&self.job.name, now) {
-            tracing::warn!(
-                job = self.job.name,
-                "cannot count that its lock was busy: {error}"
-            );
+            tracing::warn!(job = self.job.name, "could not be counted as busy: {error}");
         }
         match LockFile::try_acquire(&path)? {
             Attempt::Won(lock) => Ok(Some(lock)),
@@ -383,7 +380,7 @@ impl<'a> Start<'a> {
             let limit = self.job.catch_up.limit;
             tracing::warn!(
                 job = self.job.name,
-                "{owed} still owed: `catch_up_limit` is {limit}, the next start goes on"
+                "has {owed} still owed: `catch_up_limit` is {limit}, the next start goes on"
             );
         }
     }
