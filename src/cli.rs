@@ -65,7 +65,7 @@ impl Cli {
             | Command::Next(Next { job, .. })
             | Command::Slots(Slots { job, .. })
             | Command::Cursor(Cursor { job, .. }) => Some(job),
-            Command::Status(_) | Command::Check(_) => None,
+            Command::Status(_) | Command::Logs(_) | Command::Check(_) => None,
         }
     }
 }
@@ -111,6 +111,9 @@ pub enum Command {
     /// The newest runs of a job
     #[command(after_help = "Example:\n  jobrun history daily_points --failed -n 5")]
     History(History),
+    /// The kept output of a run, as the command wrote it
+    #[command(after_help = "Examples:\n  jobrun logs daily_points\n  jobrun logs 0198c2f4-1b7e")]
+    Logs(Logs),
     /// The next slots of a job
     #[command(after_help = "Example:\n  jobrun next daily_points -n 10")]
     Next(Next),
@@ -173,6 +176,17 @@ pub struct History {
     #[arg(long)]
     pub failed: bool,
     /// Print JSON, with the kept output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `jobrun logs`.
+#[derive(Debug, Args)]
+pub struct Logs {
+    /// A run id, or its first 8 characters or more; or a job: its newest run
+    #[arg(value_name = "RUN|JOB")]
+    pub run: String,
+    /// Print JSON: the run as in `history --json`
     #[arg(long)]
     pub json: bool,
 }

@@ -13,6 +13,8 @@ use crate::store::StoreError;
 pub enum Error {
     /// The command line asks for something that cannot be.
     Usage(Said),
+    /// The answer is no: there is no such run, or a file is in the way.
+    No(Said),
     /// The configuration cannot be used, or does not know the job.
     Config(Said),
     /// The configuration has faults.
@@ -89,6 +91,7 @@ pub fn exit_code(ended: &Result<Ending, Error>) -> u8 {
         Ok(Ending::Failed(Failure::NotExecutable)) => 126,
         Ok(Ending::Failed(Failure::NotFound)) => 127,
         Ok(Ending::Failed(Failure::NotStarted)) => 125,
+        Err(Error::No(_)) => 1,
         Err(Error::Usage(_)) => 64,
         Err(Error::Config(_) | Error::Faults(_)) => 78,
         Err(Error::Store(_) | Error::Lock(_) | Error::Other(_)) => 125,
@@ -118,6 +121,14 @@ impl Error {
         Self::usage(message, hint)
     }
 
+    /// A question whose answer is no.
+    pub fn no(message: impl Into<String>) -> Self {
+        Self::No(Said {
+            message: message.into(),
+            hint: None,
+        })
+    }
+
     /// A configuration that cannot be used.
     pub fn config(message: impl Into<String>) -> Self {
         Self::Config(Said {
@@ -130,7 +141,7 @@ impl Error {
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         match &mut self {
-            Self::Usage(said) | Self::Config(said) => {
+            Self::Usage(said) | Self::No(said) | Self::Config(said) => {
                 said.hint = Some(hint.into());
             }
             Self::Faults(_) | Self::Store(_) | Self::Lock(_) | Self::Other(_) => {}
@@ -141,7 +152,7 @@ impl Error {
     /// What went wrong, without the way out.
     pub fn message(&self) -> String {
         match self {
-            Self::Usage(said) | Self::Config(said) => said.message.clone(),
+            Self::Usage(said) | Self::No(said) | Self::Config(said) => said.message.clone(),
             Self::Faults(faults) => faults.summary(),
             Self::Store(error) => error.to_string(),
             Self::Lock(error) => plain(&error.to_string()),
@@ -156,16 +167,19 @@ impl Error {
     pub fn faults(&self) -> Option<impl Serialize> {
         match self {
             Self::Faults(faults) => Some(faults.located(Level::Error)),
-            Self::Usage(_) | Self::Config(_) | Self::Store(_) | Self::Lock(_) | Self::Other(_) => {
-                None
-            }
+            Self::Usage(_)
+            | Self::No(_)
+            | Self::Config(_)
+            | Self::Store(_)
+            | Self::Lock(_)
+            | Self::Other(_) => None,
         }
     }
 
     /// The way out, if one is known; each fault of a configuration has its own.
     pub fn way_out(&self) -> Option<&str> {
         match self {
-            Self::Usage(said) | Self::Config(said) => said.hint.as_deref(),
+            Self::Usage(said) | Self::No(said) | Self::Config(said) => said.hint.as_deref(),
             Self::Store(error) => error.hint.as_deref(),
             Self::Faults(_) | Self::Lock(_) | Self::Other(_) => None,
         }
@@ -245,6 +259,7 @@ mod tests {
     #[test]
     fn the_users_mistakes_have_their_own_codes() {
         assert_eq!(exit_code(&Err(Error::usage("x", "y"))), 64);
+        assert_eq!(exit_code(&Err(Error::no("x"))), 1);
         assert_eq!(exit_code(&Err(Error::config("x").hint("y"))), 78);
         assert_eq!(
             Error::config("x").hint("y").to_string(),

@@ -4,7 +4,9 @@ mod check;
 mod cursor;
 mod environment;
 mod history;
+mod logs;
 mod next;
+mod output_index;
 mod run;
 mod slots;
 mod status;
@@ -53,6 +55,7 @@ pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
         Command::Run(args) => run::run(&config, args),
         Command::Status(args) => status::status(&config, args),
         Command::History(args) => history::history(&config, args),
+        Command::Logs(args) => logs::logs(&config, args),
         Command::Next(args) => next::next(&config, args),
         Command::Slots(args) => slots::slots(&config, args),
         Command::Cursor(args) => cursor::cursor(&config, args),

@@ -2,6 +2,7 @@
 
 pub mod colour;
 pub mod log;
+pub mod logs;
 pub mod plan;
 pub mod run;
 pub mod slots;

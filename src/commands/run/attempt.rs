@@ -6,12 +6,12 @@ use chrono::TimeDelta;
 use serde_json::json;
 
 use super::start::{Start, elapsed_ms};
-use crate::commands::environment;
+use crate::commands::{environment, output_index};
 use crate::domain::job::Job;
 use crate::domain::lifecycle::{self, Outcome};
 use crate::domain::schedule::Instant;
 use crate::error::{Error, Failure, plain};
-use crate::exec::{self, Ended, Exit, How, Kept, LockFile, StartFailure, Tag};
+use crate::exec::{self, Ended, Exit, How, LockFile, StartFailure};
 use crate::report;
 use crate::store::{Claimed, Finish};
 
@@ -156,7 +156,7 @@ fn attempted(
             finished_at,
             duration_ms: elapsed_ms(ended.duration),
             pid: ended.pid,
-            output_index: index(&ended.output),
+            output_index: output_index::write(&ended.output),
             bytes: (ended.bytes_stdout, ended.bytes_stderr),
             leftovers: leftovers(&ended),
             was_killed: ended.was_killed,
@@ -258,23 +258,6 @@ fn not_started(why: &StartFailure) -> Verdict {
 fn signal_name(signal: i32) -> String {
     signal_hook::low_level::signal_name(signal)
         .map_or_else(|| format!("signal {signal}"), str::to_owned)
-}
-
-/// Which bytes of the kept output came from which stream, and where how many were left out.
-fn index(kept: &Kept) -> String {
-    let name = |tag: &Tag| match tag {
-        Tag::Stdout => "stdout",
-        Tag::Stderr => "stderr",
-        Tag::StdoutLeftOut => "stdout_left_out",
-        Tag::StderrLeftOut => "stderr_left_out",
-    };
-    json!(
-        kept.index
-            .iter()
-            .map(|(tag, count)| (name(tag), count))
-            .collect::<Vec<_>>()
-    )
-    .to_string()
 }
 
 fn leftovers(ended: &Ended) -> Option<String> {
