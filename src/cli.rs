@@ -65,7 +65,7 @@ impl Cli {
             | Command::Next(Next { job, .. })
             | Command::Slots(Slots { job, .. })
             | Command::Cursor(Cursor { job, .. }) => Some(job),
-            Command::Status(_) | Command::Logs(_) | Command::Check(_) => None,
+            Command::Status(_) | Command::Logs(_) | Command::Check(_) | Command::Init(_) => None,
         }
     }
 }
@@ -94,7 +94,7 @@ pub fn format_in(words: &[std::ffi::OsString]) -> LogFormat {
 }
 
 const AFTER_HELP: &str = "\
-Trigger it every few minutes, for example from a crontab:
+Write a first jobs.toml with `jobrun init`. Trigger it every few minutes, for example from a crontab:
   */5 * * * * jobrun --config /etc/jobrun/jobs.toml run daily_points
 
 A start with nothing due is silent, exits 0 and costs milliseconds. Manual: man jobrun, man jobs.toml";
@@ -125,6 +125,9 @@ pub enum Command {
     /// Check the configuration and the store
     #[command(after_help = "Example:\n  jobrun --config jobs.toml check")]
     Check(Check),
+    /// Write a commented jobs.toml to start from
+    #[command(after_help = "Example:\n  jobrun init /etc/jobrun/jobs.toml")]
+    Init(Init),
     /// Show or move the point up to which a job's slots are dealt with
     #[command(
         after_help = "Example:\n  jobrun cursor daily_points --set 2026-11-30T00:00 --note 'imported by hand'"
@@ -226,6 +229,13 @@ pub struct Check {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `jobrun init`.
+#[derive(Debug, Args)]
+pub struct Init {
+    /// The file to write, which must not exist yet [default: ./jobs.toml]
+    pub file: Option<PathBuf>,
 }
 
 /// `jobrun cursor`.

@@ -4,6 +4,7 @@ mod check;
 mod cursor;
 mod environment;
 mod history;
+mod init;
 mod logs;
 mod next;
 mod output_index;
@@ -43,6 +44,9 @@ pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
     let Some(command) = &cli.command else {
         return Err(Error::usage("no command given", cli::verbs()));
     };
+    if let Command::Init(args) = command {
+        return init::init(cli.config.as_deref(), args);
+    }
     let around = Surroundings {
         config: cli.config.clone(),
         store: std::env::var("JOBRUN_STORE").ok(),
@@ -60,6 +64,7 @@ pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
         Command::Slots(args) => slots::slots(&config, args),
         Command::Cursor(args) => cursor::cursor(&config, args),
         Command::Check(args) => check::check(&around, args),
+        Command::Init(args) => init::init(cli.config.as_deref(), args),
     }
 }
 

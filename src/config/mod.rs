@@ -113,7 +113,7 @@ fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
             return Err(Error::config(format!(
                 "no configuration: neither `./jobs.toml` nor `{SYSTEM_FILE}` exists"
             ))
-            .hint("write one, or name it with `--config FILE` or `$JOBRUN_CONFIG`"));
+            .hint("`jobrun init` writes one to start from; `--config FILE` or `$JOBRUN_CONFIG` names another"));
         }
     };
     std::path::absolute(path).map_err(|error| {
