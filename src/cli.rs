@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand};
+use clap::{ArgAction, ArgGroup, Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 /// Run scheduled jobs: one at a time, no slot lost, the result on record.
 ///
@@ -27,25 +27,89 @@ pub struct Cli {
         display_order = 102
     )]
     pub quiet: bool,
+    /// How lines on stderr are written: text, or json (one object a line)
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORMAT",
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        hide_possible_values = true,
+        display_order = 102
+    )]
+    pub log_format: LogFormat,
     /// Print the versions of jobrun and of the time zone rules in use
-    #[arg(short = 'V', long, action = ArgAction::SetTrue, display_order = 103)]
+    #[arg(short = 'V', long, action = ArgAction::SetTrue, display_order = 104)]
     pub version: bool,
     /// What to do
     #[command(subcommand)]
     pub command: Option<Command>,
 }
 
+/// How lines on stderr are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people
+    #[default]
+    Text,
+    /// One JSON object a line, for collectors of logs
+    Json,
+}
+
 impl Cli {
     /// The options of every command, for a jobrun that this one starts.
     pub fn globals(&self) -> Vec<String> {
-        let verbose = (0..self.verbose).map(|_| "--verbose".to_owned());
-        let quiet = self.quiet.then(|| "--quiet".to_owned());
-        verbose.chain(quiet).collect()
+        let verbose = (0..self.verbose).map(|_| "--verbose");
+        let quiet = self.quiet.then_some("--quiet");
+        let format = (self.log_format == LogFormat::Json).then_some("--log-format=json");
+        let all = verbose.chain(quiet).chain(format);
+        all.map(str::to_owned).collect()
+    }
+
+    /// The one job that is asked about, if it is one: whom a message concerns.
+    pub fn job(&self) -> Option<&str> {
+        match self.command.as_ref()? {
+            Command::Run(Run { names, .. }) => match names.as_slice() {
+                [name] => Some(name),
+                _ => None,
+            },
+            Command::History(History { job, .. })
+            | Command::Next(Next { job, .. })
+            | Command::Slots(Slots { job, .. })
+            | Command::Pause(Pause { job, .. })
+            | Command::Resume(Resume { job, .. })
+            | Command::Cursor(Cursor { job, .. }) => Some(job),
+            Command::Status(_) | Command::Logs(_) | Command::Check(_) | Command::Init(_) => None,
+        }
+    }
+}
+
+/// Says which verbs there are.
+pub fn verbs() -> String {
+    let cli = Cli::command();
+    let names: Vec<String> = cli
+        .get_subcommands()
+        .map(|verb| format!("`{}`", verb.get_name()))
+        .collect();
+    format!("the verbs are {}", names.join(", "))
+}
+
+/// The format asked for, by words that are no sound command line: the mistake in them is said in it too.
+pub fn format_in(words: &[std::ffi::OsString]) -> LogFormat {
+    let is_json = words.iter().any(|word| word == "--log-format=json")
+        || words
+            .windows(2)
+            .any(|pair| pair[0] == "--log-format" && pair[1] == "json");
+    if is_json {
+        LogFormat::Json
+    } else {
+        LogFormat::Text
     }
 }
 
 const AFTER_HELP: &str = "\
-Trigger it every few minutes, for example from a crontab:
+Write a first jobs.toml with `jobrun init`. Trigger it every few minutes, for example from a crontab:
   */5 * * * * jobrun --config /etc/jobrun/jobs.toml run daily_points
 
 A start with nothing due is silent, exits 0 and costs milliseconds. Manual: man jobrun, man jobs.toml";
@@ -62,6 +126,9 @@ pub enum Command {
     /// The newest runs of a job
     #[command(after_help = "Example:\n  jobrun history daily_points --failed -n 5")]
     History(History),
+    /// The kept output of a run, as the command wrote it
+    #[command(after_help = "Examples:\n  jobrun logs daily_points\n  jobrun logs 0198c2f4-1b7e")]
+    Logs(Logs),
     /// The next slots of a job
     #[command(after_help = "Example:\n  jobrun next daily_points -n 10")]
     Next(Next),
@@ -81,6 +148,9 @@ pub enum Command {
     /// End a pause
     #[command(after_help = "Example:\n  jobrun resume daily_points --catch-up")]
     Resume(Resume),
+    /// Write a commented jobs.toml to start from
+    #[command(after_help = "Example:\n  jobrun init /etc/jobrun/jobs.toml")]
+    Init(Init),
     /// Show or move the point up to which a job's slots are dealt with
     #[command(
         after_help = "Example:\n  jobrun cursor daily_points --set 2026-11-30T00:00 --note 'imported by hand'"
@@ -89,6 +159,10 @@ pub enum Command {
 }
 
 /// `jobrun run`.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag that can be typed by itself"
+)]
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true).multiple(false).args(["names", "all"]))]
 pub struct Run {
@@ -176,6 +250,17 @@ pub struct History {
     pub json: bool,
 }
 
+/// `jobrun logs`.
+#[derive(Debug, Args)]
+pub struct Logs {
+    /// A run id, or its first 8 characters or more; or a job: its newest run
+    #[arg(value_name = "RUN|JOB")]
+    pub run: String,
+    /// Print JSON: the run as in `history --json`
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `jobrun next`.
 #[derive(Debug, Args)]
 pub struct Next {
@@ -211,6 +296,13 @@ pub struct Check {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `jobrun init`.
+#[derive(Debug, Args)]
+pub struct Init {
+    /// The file to write, which must not exist yet [default: ./jobs.toml]
+    pub file: Option<PathBuf>,
 }
 
 /// `jobrun cursor`.

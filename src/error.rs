@@ -2,8 +2,11 @@
 
 use std::fmt;
 
-use crate::config::faults::Faults;
+use serde::Serialize;
+
+use crate::config::faults::{Faults, Level};
 use crate::exec::LockError;
+use crate::plain;
 use crate::store::StoreError;
 
 /// Why a command could not do what it was asked.
@@ -11,6 +14,8 @@ use crate::store::StoreError;
 pub enum Error {
     /// The command line asks for something that cannot be.
     Usage(Said),
+    /// The answer is no: there is no such run, or a file is in the way.
+    No(Said),
     /// The configuration cannot be used, or does not know the job.
     Config(Said),
     /// The configuration has faults.
@@ -92,6 +97,7 @@ pub fn exit_code(ended: &Result<Ending, Error>) -> u8 {
         Ok(Ending::Failed(Failure::NotExecutable)) => 126,
         Ok(Ending::Failed(Failure::NotFound)) => 127,
         Ok(Ending::Failed(Failure::NotStarted)) => 125,
+        Err(Error::No(_)) => 1,
         Err(Error::Usage(_)) => 64,
         Err(Error::Config(_) | Error::Faults(_)) => 78,
         Err(Error::Store(_) | Error::Lock(_) | Error::Other(_)) => 125,
@@ -99,9 +105,31 @@ pub fn exit_code(ended: &Result<Ending, Error>) -> u8 {
 }
 
 impl Error {
-    /// A mistake on the command line.
-    pub fn usage(message: impl Into<String>) -> Self {
+    /// A mistake on the command line. Whoever made it is there to mend it, so the way out is always said.
+    pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Usage(Said {
+            message: message.into(),
+            hint: Some(hint.into()),
+        })
+    }
+
+    /// A command line that cannot be read; `verbs` says which verbs there are.
+    pub fn typed(mistake: &clap::Error, verbs: impl Fn() -> String) -> Self {
+        /// What clap ends with; the hint says it better.
+        const POINTER: &str = "For more information, try '--help'.";
+        let text = mistake.to_string();
+        let text = text.trim_end().trim_end_matches(POINTER).trim_end();
+        let message = text.strip_prefix("error: ").unwrap_or(text);
+        let hint = match mistake.kind() {
+            clap::error::ErrorKind::InvalidSubcommand => verbs(),
+            _ => "`jobrun help VERB` says what can be given".to_owned(),
+        };
+        Self::usage(message, hint)
+    }
+
+    /// A question whose answer is no.
+    pub fn no(message: impl Into<String>) -> Self {
+        Self::No(Said {
             message: message.into(),
             hint: None,
         })
@@ -119,25 +147,59 @@ impl Error {
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         match &mut self {
-            Self::Usage(said) | Self::Config(said) => said.hint = Some(hint.into()),
+            Self::Usage(said) | Self::No(said) | Self::Config(said) => {
+                said.hint = Some(hint.into());
+            }
             Self::Faults(_) | Self::Store(_) | Self::Lock(_) | Self::Other(_) => {}
         }
         self
+    }
+
+    /// What went wrong, without the way out.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Usage(said) | Self::No(said) | Self::Config(said) => said.message.clone(),
+            Self::Faults(faults) => faults.summary(),
+            Self::Store(error) => error.to_string(),
+            Self::Lock(error) => plain::text(&error.to_string()),
+            Self::Other(error) => {
+                let causes = error.chain().map(|cause| plain::text(&cause.to_string()));
+                causes.collect::<Vec<_>>().join(": ")
+            }
+        }
+    }
+
+    /// What is wrong where in the configuration, for JSON.
+    pub fn faults(&self) -> Option<impl Serialize> {
+        match self {
+            Self::Faults(faults) => Some(faults.located(Level::Error)),
+            Self::Usage(_)
+            | Self::No(_)
+            | Self::Config(_)
+            | Self::Store(_)
+            | Self::Lock(_)
+            | Self::Other(_) => None,
+        }
+    }
+
+    /// The way out, if one is known; each fault of a configuration has its own.
+    pub fn way_out(&self) -> Option<&str> {
+        match self {
+            Self::Usage(said) | Self::No(said) | Self::Config(said) => said.hint.as_deref(),
+            Self::Store(error) => error.hint.as_deref(),
+            Self::Faults(_) | Self::Lock(_) | Self::Other(_) => None,
+        }
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (message, hint) = match self {
-            Self::Usage(said) | Self::Config(said) => (said.message.clone(), said.hint.clone()),
-            // Each fault has its own level, place and hint.
-            Self::Faults(faults) => return write!(f, "{faults}"),
-            Self::Store(error) => (error.to_string(), error.hint.clone()),
-            Self::Lock(error) => (error.to_string(), None),
-            Self::Other(error) => (format!("{error:#}"), None),
-        };
-        write!(f, "error: {message}")?;
-        match hint {
+        // Each fault has its own level, place and hint.
+        if let Self::Faults(faults) = self {
+            return write!(f, "{faults}");
+        }
+        write!(f, "error: {}", self.message())?;
+        match self.way_out() {
             Some(hint) => write!(f, "\nhint: {hint}"),
             None => Ok(()),
         }
@@ -176,8 +238,19 @@ mod tests {
     }
 
     #[test]
+    fn every_cause_is_said() {
+        let denied = std::io::Error::from_raw_os_error(13);
+        let other = Error::from(anyhow::Error::from(denied).context("cannot make `x`"));
+        assert_eq!(
+            other.to_string(),
+            "error: cannot make `x`: permission denied"
+        );
+    }
+
+    #[test]
     fn the_users_mistakes_have_their_own_codes() {
-        assert_eq!(exit_code(&Err(Error::usage("x"))), 64);
+        assert_eq!(exit_code(&Err(Error::usage("x", "y"))), 64);
+        assert_eq!(exit_code(&Err(Error::no("x"))), 1);
         assert_eq!(exit_code(&Err(Error::config("x").hint("y"))), 78);
         assert_eq!(
             Error::config("x").hint("y").to_string(),

@@ -20,17 +20,30 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    let cli = match cli::Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
-            report::usage(&error);
-            return ExitCode::from(if error.use_stderr() { 64 } else { 0 });
+    let words: Vec<_> = std::env::args_os().collect();
+    let (ended, job) = match cli::Cli::try_parse_from(&words) {
+        Ok(cli) => {
+            report::log::install(format(cli.log_format), cli.verbose, cli.quiet);
+            (commands::dispatch(&cli), cli.job().map(str::to_owned))
+        }
+        Err(help) if !help.use_stderr() => {
+            report::help(&help);
+            return ExitCode::SUCCESS;
+        }
+        Err(mistake) => {
+            report::log::install(format(cli::format_in(&words)), 0, false);
+            (Err(error::Error::typed(&mistake, cli::verbs)), None)
         }
     };
-    report::log::install(cli.verbose, cli.quiet);
-    let ended = commands::dispatch(&cli);
     if let Err(error) = &ended {
-        report::error(error);
+        report::error(error, job.as_deref());
     }
     ExitCode::from(error::exit_code(&ended))
+}
+
+fn format(typed: cli::LogFormat) -> report::log::Format {
+    match typed {
+        cli::LogFormat::Text => report::log::Format::Text,
+        cli::LogFormat::Json => report::log::Format::Json,
+    }
 }

@@ -14,6 +14,7 @@ use crate::domain::job::Job;
 use crate::domain::schedule::Cron;
 use crate::error::{Ending, Error};
 use crate::report;
+use crate::report::Finding;
 use crate::report::text;
 use crate::store::{self, Store};
 
@@ -59,11 +60,24 @@ pub fn check(around: &Surroundings, args: &cli::Check) -> Result<Ending, Error> 
         report::json(&document(&config.faults, jobs));
         return Ok(Ending::Done);
     }
-    for warning in config.faults.of(Level::Warning) {
-        report::warn(&format!("{}\n", config.faults.show(warning)));
-    }
+    warn(&config.faults);
     report::answer(&text(&config, &jobs, has_store));
     Ok(Ending::Done)
+}
+
+/// Says what is allowed but probably not meant.
+fn warn(faults: &Faults) {
+    let warnings = faults.of(Level::Warning);
+    for (warning, located) in warnings.iter().zip(faults.located(Level::Warning)) {
+        let finding = Finding {
+            text: format!("{}\n", faults.show(warning)),
+            job: warning.job.as_deref(),
+            message: &warning.message,
+            hint: warning.hint.as_deref(),
+            faults: Some([located]),
+        };
+        finding.print(tracing::Level::WARN);
+    }
 }
 
 fn document(faults: &Faults, jobs: Vec<Checked>) -> Document<'_> {

@@ -1,6 +1,6 @@
 //! `jobrun cursor`: shows or moves the point up to which a job's slots are dealt with.
 
-use super::{timetable, user_name};
+use super::{TIME_HINT, timetable, user_name};
 use crate::cli;
 use crate::config::Config;
 use crate::config::values::{self, Bound};
@@ -22,25 +22,19 @@ pub fn cursor(config: &Config, args: &cli::Cursor) -> Result<Ending, Error> {
         };
         match cursor {
             Some(cursor) => report::answer(&format!("{}\n", text::local(zone, cursor))),
-            None => report::warn(&format!(
-                "{}: no cursor yet: no start has seen it",
-                job.name
-            )),
+            None => report::note(Some(&job.name), "no cursor yet, as no start has seen it"),
         }
         return Ok(Ending::Done);
     };
-    let to = values::date_time(to, zone, Bound::Earliest).map_err(Error::usage)?;
+    let to =
+        values::date_time(to, zone, Bound::Earliest).map_err(|why| Error::usage(why, TIME_HINT))?;
     let mut store = store::open(&config.store)?;
     let now = store.now()?;
     if to > now {
-        return Err(Error::usage(format!(
-            "`{}` is in the future",
-            text::short(Some(zone), to)
-        ))
-        .hint(format!(
-            "`jobrun pause {}` leaves out slots to come",
-            job.name
-        )));
+        return Err(Error::usage(
+            format!("`{}` is in the future", text::short(Some(zone), to)),
+            format!("`jobrun pause {}` leaves out slots to come", job.name),
+        ));
     }
     let before = store.cursor(&job.name)?;
     let known = store.versions(&job.name)?;

@@ -26,13 +26,10 @@ pub fn history(config: &Config, args: &cli::History) -> Result<Ending, Error> {
     if args.json {
         report::json(&history);
     } else if runs.is_empty() {
-        report::warn(&format!(
-            "{}: nothing has run{}",
-            args.job,
-            if args.failed { " and failed" } else { "" }
-        ));
+        let failed = if args.failed { " and failed" } else { "" };
+        report::note(Some(&args.job), &format!("nothing has run{failed}"));
     } else {
-        report::answer(&history.text());
+        report::answer(&history.text(report::colour::is_on_stdout()));
     }
     Ok(Ending::Done)
 }

@@ -4,7 +4,10 @@ mod check;
 mod cursor;
 mod environment;
 mod history;
+mod init;
+mod logs;
 mod next;
+mod output_index;
 mod pause;
 mod run;
 mod slots;
@@ -12,13 +15,20 @@ mod status;
 
 use std::path::PathBuf;
 
-use crate::cli::{Cli, Command};
+use anyhow::Context as _;
+
+use crate::cli::{self, Cli, Command};
 use crate::config::{self, Config, Surroundings};
 use crate::domain::job::Job;
 use crate::domain::schedule::Timetable;
 use crate::error::{Ending, Error};
+use crate::exec;
 use crate::report;
 use crate::store;
+
+/// The way out of a time that cannot be read.
+const TIME_HINT: &str =
+    "write `2026-11-30`, `2026-11-30T00:30`, or with an offset `2026-11-30T00:30+08:00`";
 
 /// Does what the command line asks for.
 pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
@@ -33,8 +43,11 @@ pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
         return Ok(Ending::Done);
     }
     let Some(command) = &cli.command else {
-        return Err(Error::usage("no command given").hint("`jobrun --help` lists them"));
+        return Err(Error::usage("no command given", cli::verbs()));
     };
+    if let Command::Init(args) = command {
+        return init::init(cli.config.as_deref(), args);
+    }
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let around = Surroundings {
         config: cli
@@ -51,12 +64,14 @@ pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
         Command::Run(args) => run::run(&config, args, &cli.globals()),
         Command::Status(args) => status::status(&config, args),
         Command::History(args) => history::history(&config, args),
+        Command::Logs(args) => logs::logs(&config, args),
         Command::Next(args) => next::next(&config, args),
         Command::Slots(args) => slots::slots(&config, args),
         Command::Pause(args) => pause::pause(&config, args),
         Command::Resume(args) => pause::resume(&config, args),
         Command::Cursor(args) => cursor::cursor(&config, args),
         Command::Check(args) => check::check(&around, args),
+        Command::Init(args) => init::init(cli.config.as_deref(), args),
     }
 }
 
@@ -89,8 +104,16 @@ fn place_lock_path(url: &store::Url, place: u32) -> PathBuf {
 /// Who types: the name the session was opened under, else the user id.
 fn user_name() -> String {
     let names = ["SUDO_USER", "LOGNAME", "USER"];
-    let named = names.iter().find_map(|name| std::env::var(name).ok());
-    named.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()))
+    let typed = names.iter().find_map(|name| std::env::var(name).ok());
+    typed.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()))
+}
+
+/// Whether somebody holds the lock of a job. Asked without taking it.
+fn is_held(url: &store::Url, job: &str) -> Result<bool, Error> {
+    let path = lock_path(url, job);
+    let holder = exec::holder_of(&path)
+        .with_context(|| format!("cannot see who holds the lock file `{}`", path.display()))?;
+    Ok(holder.is_some())
 }
 
 /// What the store is called in messages: its URL without anything secret.
@@ -103,10 +126,10 @@ fn store_name(url: &store::Url) -> String {
 /// The job's timetable; a job without one has no slots to show.
 fn timetable(job: &Job) -> Result<&Timetable, Error> {
     job.timetable.as_ref().ok_or_else(|| {
-        Error::usage(format!(
-            "job `{}` has no schedule, so it has no slots",
-            job.name
-        ))
+        Error::usage(
+            format!("job `{}` has no schedule, so it has no slots", job.name),
+            format!("`jobrun run {} --now` runs it", job.name),
+        )
     })
 }
 

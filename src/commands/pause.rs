@@ -1,6 +1,6 @@
 //! `jobrun pause` and `jobrun resume`: whether triggers run a job.
 
-use super::user_name;
+use super::{TIME_HINT, user_name};
 use crate::cli;
 use crate::config::Config;
 use crate::config::values::{self, Bound};
@@ -52,10 +52,10 @@ pub fn resume(config: &Config, args: &cli::Resume) -> Result<Ending, Error> {
     let mut store = store::open(&config.store)?;
     let now = store.now()?;
     if !job.is_enabled {
-        return Err(
-            Error::usage(format!("`{}` is paused by `enabled = false`", job.name))
-                .hint(format!("take that line out of {}", config.path.display())),
-        );
+        return Err(Error::usage(
+            format!("`{}` is paused by `enabled = false`", job.name),
+            format!("take that line out of {}", config.path.display()),
+        ));
     }
     let detail = if args.catch_up {
         "slots of the pause are owed"
@@ -64,8 +64,7 @@ pub fn resume(config: &Config, args: &cli::Resume) -> Result<Ending, Error> {
     };
     let event = event(now, "resume", detail.to_owned(), args.note.as_ref());
     let Some(pause) = store.resume(&job.name, args.catch_up, &event)? else {
-        report::warn(&format!("{}: is not paused", job.name));
-        return Ok(Ending::No);
+        return Err(Error::no(format!("job `{}` is not paused", job.name)));
     };
     let slots = job
         .timetable
@@ -94,17 +93,20 @@ fn event(at: Instant, action: &'static str, detail: String, note: Option<&String
 }
 
 /// A pause ends in the future, by the job's clock.
-fn read_until(job: &Job, text: &str, now: Instant) -> Result<Instant, Error> {
+fn read_until(job: &Job, typed: &str, now: Instant) -> Result<Instant, Error> {
     let zone = job.timetable.as_ref().map(Timetable::zone).ok_or_else(|| {
-        Error::usage(format!("job `{}` has no time zone", job.name))
-            .hint("leave `--until` out, and resume it by hand")
+        Error::usage(
+            format!("job `{}` has no time zone", job.name),
+            "leave `--until` out, and resume it by hand",
+        )
     })?;
-    let until = values::date_time(text, zone, Bound::Earliest).map_err(Error::usage)?;
+    let until = values::date_time(typed, zone, Bound::Earliest)
+        .map_err(|why| Error::usage(why, TIME_HINT))?;
     if until <= now {
-        return Err(Error::usage(format!(
-            "`{}` is past",
-            text::short(Some(zone), until)
-        )));
+        return Err(Error::usage(
+            format!("`{}` is past", text::short(Some(zone), until)),
+            "a pause ends in the future",
+        ));
     }
     Ok(until)
 }

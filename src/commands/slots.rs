@@ -2,7 +2,7 @@
 
 use chrono::{TimeDelta, Utc};
 
-use super::timetable;
+use super::{TIME_HINT, timetable};
 use crate::cli;
 use crate::config::Config;
 use crate::config::values::{self, Bound};
@@ -43,18 +43,18 @@ impl Known {
 pub fn slots(config: &Config, args: &cli::Slots) -> Result<Ending, Error> {
     let job = config.job(&args.job)?;
     let timetable = timetable(job)?;
-    let bound =
-        |text: &str, bound| values::date_time(text, timetable.zone(), bound).map_err(Error::usage);
+    let bound = |text: &str, bound| {
+        values::date_time(text, timetable.zone(), bound).map_err(|why| Error::usage(why, TIME_HINT))
+    };
     let (from, to) = (
         bound(&args.from, Bound::Earliest)?,
         bound(&args.to, Bound::Latest)?,
     );
     if to < from {
-        return Err(Error::usage(format!(
-            "`--to` ({}) is before `--from` ({})",
-            args.to, args.from
-        ))
-        .hint("swap them"));
+        return Err(Error::usage(
+            format!("`--to` ({}) is before `--from` ({})", args.to, args.from),
+            "swap them",
+        ));
     }
     let known = match store::open_for_reading(&config.store)? {
         Some(mut store) => Known::load(store.as_mut(), &job.name, from, to)?,

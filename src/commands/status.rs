@@ -3,14 +3,13 @@
 use chrono::{DateTime, Utc};
 
 use super::run::{after, look};
-use super::{lock_path, store_name};
+use super::{is_held, store_name};
 use crate::cli;
 use crate::config::Config;
 use crate::domain::decide::{self, Ask};
 use crate::domain::job::Job;
 use crate::domain::schedule::Instant;
 use crate::error::{Ending, Error};
-use crate::exec;
 use crate::report;
 use crate::report::status::Standing;
 use crate::store::{self, Store, Summary};
@@ -62,9 +61,7 @@ pub fn status(config: &Config, args: &cli::Status) -> Result<Ending, Error> {
             blocker,
             summary: summary.unwrap_or_else(Summary::default),
             now,
-            is_held: exec::holder_of(&lock_path(&config.store, name))
-                .map_err(anyhow::Error::from)?
-                .is_some(),
+            is_held: is_held(&config.store, name)?,
         });
     }
     if args.json {
@@ -75,12 +72,16 @@ pub fn status(config: &Config, args: &cli::Status) -> Result<Ending, Error> {
         ));
         return Ok(Ending::Done);
     }
-    report::answer(&report::status::text(&standings));
+    report::answer(&report::status::text(
+        &standings,
+        report::colour::is_on_stdout(),
+    ));
     if store.is_none() {
-        report::warn(&format!(
-            "nothing has run yet: there is no store at {}",
-            store_name(&config.store)
-        ));
+        let store = store_name(&config.store);
+        report::note(
+            None,
+            &format!("nothing has run yet: there is no store `{store}`"),
+        );
     }
     Ok(Ending::Done)
 }

@@ -87,6 +87,14 @@ impl Faults {
         &self.text
     }
 
+    /// How many errors there are, in one line.
+    pub fn summary(&self) -> String {
+        let count = self.of(Level::Error).len();
+        let plural = if count == 1 { "" } else { "s" };
+        let path = self.path.display();
+        format!("{count} fault{plural} in {path}; nothing was run")
+    }
+
     /// The findings of one level with line and column, for JSON.
     pub fn located(&self, level: Level) -> Vec<Located<'_>> {
         self.of(level)
@@ -159,17 +167,10 @@ impl Faults {
 
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let errors = self.of(Level::Error);
-        for fault in &errors {
+        for fault in self.of(Level::Error) {
             writeln!(f, "{}\n", self.show(fault))?;
         }
-        let plural = if errors.len() == 1 { "" } else { "s" };
-        write!(
-            f,
-            "{} fault{plural} in {}; nothing was run",
-            errors.len(),
-            self.path.display()
-        )
+        f.write_str(&self.summary())
     }
 }
 

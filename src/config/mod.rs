@@ -65,7 +65,7 @@ impl Config {
                     None if names.is_empty() => "the file has no jobs".to_owned(),
                     None => format!("the jobs are {}", names.join(", ")),
                 };
-                Error::config(format!("no job `{name}` in {}", self.path.display())).hint(hint)
+                Error::config(format!("no job `{name}` in `{}`", self.path.display())).hint(hint)
             })
     }
 }
@@ -136,13 +136,15 @@ fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
         None if Path::new(SYSTEM_FILE).exists() => Path::new(SYSTEM_FILE),
         None => {
             return Err(Error::config(format!(
-                "no configuration: neither ./jobs.toml nor {SYSTEM_FILE} exists"
+                "no configuration: neither `./jobs.toml` nor `{SYSTEM_FILE}` exists"
             ))
-            .hint("write one, or name it with `--config FILE` or $JOBRUN_CONFIG"));
+            .hint("`jobrun init` writes one to start from; `--config FILE` or `$JOBRUN_CONFIG` names another"));
         }
     };
-    std::path::absolute(path)
-        .map_err(|error| Error::config(format!("`{}`: {error}", path.display())))
+    std::path::absolute(path).map_err(|error| {
+        let cause = plain::error(&error);
+        Error::config(format!("cannot use `{}`: {cause}", path.display()))
+    })
 }
 
 fn read(path: &Path) -> Result<String, Error> {
@@ -191,7 +193,7 @@ fn store_url(
 ) -> Result<Option<store::Url>, Error> {
     if let Some(given) = given {
         let url = store::Url::parse(given)
-            .map_err(|why| Error::config(format!("$JOBRUN_STORE: {why}")))?;
+            .map_err(|why| Error::config(format!("`$JOBRUN_STORE`: {why}")))?;
         let here = std::env::current_dir().unwrap_or_else(|_| folder.to_owned());
         return Ok(Some(beside(url, &here)));
     }

@@ -322,7 +322,7 @@ impl Reader<'_> {
             "ready_every" => job.ready_every = self.duration("ready_every", value),
             "output" => job.output = self.text("output", value, "\"on_failure\""),
             "output_file" => {
-                job.output_file = self.text("output_file", value, "\"/var/log/{job}.log\"")
+                job.output_file = self.text("output_file", value, "\"/var/log/{job}.log\"");
             }
             other => {
                 let hint =

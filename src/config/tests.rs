@@ -295,7 +295,7 @@ fn relative_paths_are_relative_to_the_file() {
 #[test]
 fn an_unknown_job_gets_a_suggestion() {
     let config = config("[jobs.daily_points]\nshell = \"x\"\n");
-    let error = config.job("daily_point").err().expect("unknown");
+    let error = config.job("daily_point").expect_err("unknown");
     assert!(
         error.to_string().contains("did you mean `daily_points`?"),
         "{error}"

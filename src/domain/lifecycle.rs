@@ -195,7 +195,7 @@ pub fn after(job: &Job, task: &Task, end: &End<'_>) -> Update {
             update.attempts += 1;
             match delay {
                 Some(delay) if !is_manual || *delay <= job.retry.wait => {
-                    update.due_at = end.at + *delay
+                    update.due_at = end.at + *delay;
                 }
                 Some(_) | None => fail(&mut update, end.reason.unwrap_or(end.outcome.word())),
             }

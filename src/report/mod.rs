@@ -1,7 +1,8 @@
 //! Everything that is printed: answers on stdout, all else on stderr.
 
+pub mod colour;
 pub mod log;
-pub mod output;
+pub mod logs;
 pub mod plan;
 pub mod run;
 pub mod slots;
@@ -27,9 +28,36 @@ pub fn answer(text: &str) {
 
 /// Prints an answer as one line of JSON.
 pub fn json(value: &impl Serialize) {
-    match serde_json::to_string(value) {
-        Ok(line) => answer(&format!("{line}\n")),
-        Err(error) => warn(&format!("error: cannot write JSON: {error}")),
+    let line = serde_json::to_string(value).expect("its keys are strings and its values plain");
+    answer(&format!("{line}\n"));
+}
+
+/// Prints the help that was asked for.
+pub fn help(help: &clap::Error) {
+    let _ = help.print();
+}
+
+/// Prints why a command could not do its work, of `job` if it was asked to do one job's.
+pub fn error(error: &Error, job: Option<&str>) {
+    let finding = Finding {
+        text: error.to_string(),
+        job,
+        message: &error.message(),
+        hint: error.way_out(),
+        faults: error.faults(),
+    };
+    finding.print(tracing::Level::ERROR);
+}
+
+/// Prints what is worth knowing beside an answer, or instead of one that would be empty.
+pub fn note(job: Option<&str>, message: &str) {
+    match (log::format(), job) {
+        (log::Format::Text, Some(job)) => stderr_line(&format!("{job}: {message}")),
+        (log::Format::Text, None) => stderr_line(message),
+        (log::Format::Json, _) => {
+            let record = log::Record::now(tracing::Level::INFO, job, None, message);
+            stderr_json(&record);
+        }
     }
 }
 
@@ -47,18 +75,51 @@ pub fn resolve(output: Output) -> Output {
     }
 }
 
-/// Prints why a command could not do its work.
-pub fn error(error: &Error) {
-    warn(&error.to_string());
+/// An error or a warning: as text, and in its parts for JSON.
+pub struct Finding<'a, F: Serialize> {
+    /// For people, with its level and all of its parts.
+    pub text: String,
+    /// The job it concerns, if one.
+    pub job: Option<&'a str>,
+    /// What is wrong.
+    pub message: &'a str,
+    /// The way out.
+    pub hint: Option<&'a str>,
+    /// What is wrong where in a file.
+    pub faults: Option<F>,
 }
 
-/// Prints what clap has to say about the command line: help on stdout, mistakes on stderr.
-pub fn usage(error: &clap::Error) {
-    let _ = error.print();
+#[derive(Serialize)]
+struct FindingRecord<'a, F: Serialize> {
+    #[serde(flatten)]
+    record: log::Record<'a>,
+    hint: Option<&'a str>,
+    faults: &'a Option<F>,
+}
+
+impl<F: Serialize> Finding<'_, F> {
+    /// Prints it on stderr.
+    pub fn print(&self, level: tracing::Level) {
+        match log::format() {
+            log::Format::Text if colour::is_on_stderr() => {
+                stderr_line(&colour::findings(&self.text));
+            }
+            log::Format::Text => stderr_line(&self.text),
+            log::Format::Json => stderr_json(&FindingRecord {
+                record: log::Record::now(level, self.job, None, self.message),
+                hint: self.hint,
+                faults: &self.faults,
+            }),
+        }
+    }
+}
+
+fn stderr_json(value: &impl Serialize) {
+    stderr_line(&serde_json::to_string(value).expect("its keys are strings and its values plain"));
 }
 
 /// Prints one line on stderr, come what may.
-pub fn warn(line: &str) {
+fn stderr_line(line: &str) {
     let mut err = io::stderr().lock();
     let _ = err.write_all(format!("{line}\n").as_bytes());
 }

@@ -1,6 +1,6 @@
 //! What happens in a start: lines while it runs, and JSON when asked for.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{SCHEMA, text};
 use crate::domain::decide::Recovered;
@@ -209,21 +209,20 @@ pub fn say_blocked(job: &Job, other: &str, slot: Instant) {
 }
 
 /// Since when, until when, by whom and why a job is paused.
-pub fn pause(zone: Option<&Zone>, pause: &Pause) -> String {
-    let mut said = format!("paused since {}", text::short(zone, pause.from));
-    if let Some(until) = pause.until {
-        said.push_str(&format!(" until {}", text::short(zone, until)));
-    }
-    match (pause.kind, &pause.user) {
-        (PauseKind::Manual, Some(user)) => said.push_str(&format!(" by {user}")),
-        (PauseKind::Manual, None) => {}
-        (PauseKind::Disabled, _) => said.push_str(" by `enabled = false`"),
-        (PauseKind::Failures, _) => said.push_str(" by `pause_after`"),
-    }
-    if let Some(note) = &pause.note {
-        said.push_str(&format!(" ({note})"));
-    }
-    said
+pub fn pause(zone: Option<&Zone>, held: &Pause) -> String {
+    let until = held
+        .until
+        .map(|until| format!(" until {}", text::short(zone, until)));
+    let by = match (held.kind, &held.user) {
+        (PauseKind::Manual, Some(user)) => format!(" by {user}"),
+        (PauseKind::Manual, None) => String::new(),
+        (PauseKind::Disabled, _) => " by `enabled = false`".to_owned(),
+        (PauseKind::Failures, _) => " by `pause_after`".to_owned(),
+    };
+    let note = held.note.as_ref().map(|note| format!(" ({note})"));
+    let since = text::short(zone, held.from);
+    let (until, note) = (until.unwrap_or_default(), note.unwrap_or_default());
+    format!("paused since {since}{until}{by}{note}")
 }
 
 /// Says that a trigger does nothing because of a pause.
@@ -329,7 +328,8 @@ pub fn say_finished(job: &Job, claimed: &Claimed, finish: &Finish) {
         tracing::warn!(
             job = job.name,
             run,
-            "{name} left processes behind, which were ended: {leftovers}"
+            "{name} left processes behind, which were ended: {}",
+            processes(leftovers)
         );
     }
     if let Some(note) = &finish.note {
@@ -345,6 +345,22 @@ pub fn say_paused_by_failures(job: &Job) {
         "is paused: {failures} failed slots in a row (`pause_after`); its slots stay owed until `jobrun resume {}`",
         job.name
     );
+}
+
+/// A process that outlived its command, as the run's row has it.
+#[derive(Deserialize)]
+struct Leftover {
+    pid: u32,
+    argv: Vec<String>,
+}
+
+/// `sleep 100` (pid 4711), and so on.
+fn processes(leftovers: &str) -> String {
+    let leftovers: Vec<Leftover> = serde_json::from_str(leftovers).unwrap_or_default();
+    let names = leftovers
+        .iter()
+        .map(|process| format!("`{}` (pid {})", process.argv.join(" "), process.pid));
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// What happens next with a task that did not succeed.
@@ -366,5 +382,16 @@ fn next(job: &Job, finish: &Finish) -> String {
 /// The line that stands in for a result row that could not be written.
 pub fn not_recorded(job: &Job, claimed: &Claimed, finish: &Finish) {
     let line = serde_json::to_string(&Finished::of(job, claimed, finish)).unwrap_or_default();
-    super::warn(&line);
+    super::stderr_line(&line);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_are_named_as_they_were_started() {
+        let stored = r#"[{"pid":7,"argv":["sleep","100"]},{"pid":8,"argv":["x"]}]"#;
+        assert_eq!(processes(stored), "`sleep 100` (pid 7), `x` (pid 8)");
+    }
 }

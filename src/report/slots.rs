@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::table::table;
+use super::status;
+use super::table::{Cell, table};
 use super::{SCHEMA, text};
 use crate::domain::job::Job;
 use crate::domain::schedule::{Slot, Zone};
@@ -49,18 +50,19 @@ impl Next {
         if self.slots.is_empty() {
             return format!("{}: no further slot\n", self.job);
         }
-        let rows: Vec<Vec<String>> = self
+        let rows: Vec<Vec<Cell>> = self
             .slots
             .iter()
             .map(|slot| {
                 vec![
-                    slot.slot_local.clone(),
-                    slot.slot.clone(),
-                    shift(slot.is_shifted, &slot.nominal),
+                    slot.slot_local.clone().into(),
+                    slot.slot.clone().into(),
+                    shift(slot.is_shifted, &slot.nominal).into(),
                 ]
             })
             .collect();
-        table(&[&format!("SLOT ({})", self.zone), "UTC", "NOTE"], &rows)
+        let heading = format!("SLOT ({})", self.zone);
+        table(&[&heading, "UTC", "NOTE"], &rows, false)
     }
 }
 
@@ -116,7 +118,7 @@ pub struct Slots {
 impl Slots {
     /// For people.
     pub fn text(&self) -> String {
-        let rows: Vec<Vec<String>> = self
+        let rows: Vec<Vec<Cell>> = self
             .slots
             .iter()
             .map(|slot| {
@@ -126,22 +128,20 @@ impl Slots {
                 ];
                 let note: Vec<String> = note.into_iter().filter(|part| !part.is_empty()).collect();
                 vec![
-                    slot.slot_local.clone(),
-                    slot.slot.clone(),
+                    slot.slot_local.clone().into(),
+                    slot.slot.clone().into(),
                     if slot.is_to_come {
                         "to come"
                     } else {
                         slot.state
                     }
-                    .to_owned(),
-                    note.join(", "),
+                    .into(),
+                    note.join(", ").into(),
                 ]
             })
             .collect();
-        table(
-            &[&format!("SLOT ({})", self.zone), "UTC", "STATE", "NOTE"],
-            &rows,
-        )
+        let heading = format!("SLOT ({})", self.zone);
+        table(&[&heading, "UTC", "STATE", "NOTE"], &rows, false)
     }
 }
 
@@ -231,30 +231,31 @@ impl RunRow {
         }
     }
 
-    fn cells(&self) -> Vec<String> {
+    fn cells(&self) -> Vec<Cell> {
         let took = self
             .duration_ms
             .map(|ms| text::span(chrono::TimeDelta::milliseconds(ms)));
-        let why = match (self.reason.as_deref(), self.exit_code, self.signal) {
+        let slot = self.slot_local.as_deref().or(self.slot.as_deref());
+        let started = self.started_local.as_ref().unwrap_or(&self.started_at);
+        vec![
+            started.clone().into(),
+            slot.unwrap_or("-").into(),
+            self.attempt.to_string().into(),
+            self.trigger.word().into(),
+            Cell::tinted(self.outcome.word(), Some(status::tint(self.outcome))),
+            took.unwrap_or_default().into(),
+            self.why().into(),
+            self.id.clone().into(),
+        ]
+    }
+
+    /// What says more about the outcome: `exit 3`, `signal 9`, or the reason.
+    pub fn why(&self) -> String {
+        match (self.reason.as_deref(), self.exit_code, self.signal) {
             (Some("exit_code"), Some(code), _) => format!("exit {code}"),
             (Some("signal"), _, Some(signal)) => format!("signal {signal}"),
             (reason, ..) => reason.unwrap_or_default().to_owned(),
-        };
-        vec![
-            self.started_local
-                .clone()
-                .unwrap_or(self.started_at.clone()),
-            self.slot_local
-                .clone()
-                .or(self.slot.clone())
-                .unwrap_or_else(|| "-".into()),
-            self.attempt.to_string(),
-            self.trigger.to_string(),
-            self.outcome.to_string(),
-            took.unwrap_or_default(),
-            why,
-            self.id.clone(),
-        ]
+        }
     }
 }
 
@@ -268,13 +269,14 @@ impl History {
     }
 
     /// For people.
-    pub fn text(&self) -> String {
+    pub fn text(&self, is_coloured: bool) -> String {
         let headings = [
             "STARTED", "SLOT", "RUN", "TRIGGER", "OUTCOME", "TOOK", "WHY", "ID",
         ];
         table(
             &headings,
             &self.runs.iter().map(RunRow::cells).collect::<Vec<_>>(),
+            is_coloured,
         )
     }
 }

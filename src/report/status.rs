@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::table::table;
+use super::colour::Tint;
+use super::table::{Cell, table};
 use super::{SCHEMA, text};
 use crate::domain::due::Reason;
 use crate::domain::job::Job;
@@ -49,6 +50,31 @@ impl State {
             Self::Idle => "idle",
             Self::Ok => "ok",
         }
+    }
+}
+
+impl State {
+    fn tint(self) -> Option<Tint> {
+        match self {
+            Self::Failing | Self::Overdue => Some(Tint::Bad),
+            Self::Paused | Self::Running | Self::Waiting => Some(Tint::Open),
+            Self::Ok => Some(Tint::Good),
+            Self::NotConfigured | Self::Never | Self::Idle => None,
+        }
+    }
+}
+
+/// The colour of an outcome.
+pub fn tint(outcome: Outcome) -> Tint {
+    match outcome {
+        Outcome::Succeeded => Tint::Good,
+        Outcome::Failed | Outcome::TimedOut => Tint::Bad,
+        // No verdict: the task is due again.
+        Outcome::Running
+        | Outcome::Interrupted
+        | Outcome::Lost
+        | Outcome::LockLost
+        | Outcome::Snoozed => Tint::Open,
     }
 }
 
@@ -311,34 +337,36 @@ impl Standing<'_> {
         }
     }
 
-    fn cells(&self) -> Vec<String> {
-        let dash = || "-".to_owned();
+    fn cells(&self) -> Vec<Cell> {
+        let short = |at: Option<Instant>| at.map_or_else(|| "-".into(), |at| self.short(at));
         let last = self.summary.last.as_ref();
-        let result = last.map(|run| match run.exit_code {
-            Some(code) if code != 0 => format!("{} ({code})", run.outcome),
-            Some(_) | None => run.outcome.to_string(),
-        });
         let took = last
             .and_then(|run| run.duration_ms)
             .map(|ms| text::span(chrono::TimeDelta::milliseconds(ms)));
         vec![
-            self.name.to_owned(),
-            self.state().word().to_owned(),
-            last.and_then(|run| run.slot)
-                .map_or_else(dash, |slot| self.short(slot)),
-            result.unwrap_or_else(dash),
-            took.unwrap_or_else(dash),
-            self.summary
-                .last_success
-                .map_or_else(dash, |at| self.short(at)),
-            self.next_slot().map_or_else(dash, |slot| self.short(slot)),
-            self.note().unwrap_or_default(),
+            self.name.into(),
+            Cell::tinted(self.state().word(), self.state().tint()),
+            short(last.and_then(|run| run.slot)).into(),
+            last.map_or_else(|| "-".into(), result),
+            took.unwrap_or_else(|| "-".into()).into(),
+            short(self.summary.last_success).into(),
+            short(self.next_slot()).into(),
+            self.note().unwrap_or_default().into(),
         ]
     }
 }
 
+/// How a run ended, and its exit code if that says more.
+fn result(run: &Run) -> Cell {
+    let text = match run.exit_code {
+        Some(code) if code != 0 => format!("{} ({code})", run.outcome),
+        Some(_) | None => run.outcome.to_string(),
+    };
+    Cell::tinted(text, Some(tint(run.outcome)))
+}
+
 /// The table for people.
-pub fn text(standings: &[Standing<'_>]) -> String {
+pub fn text(standings: &[Standing<'_>], is_coloured: bool) -> String {
     let headings = [
         "JOB",
         "STATE",
@@ -352,6 +380,7 @@ pub fn text(standings: &[Standing<'_>]) -> String {
     table(
         &headings,
         &standings.iter().map(Standing::cells).collect::<Vec<_>>(),
+        is_coloured,
     )
 }
 

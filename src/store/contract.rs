@@ -451,6 +451,25 @@ fn output_comes_back_byte_for_byte(bench: &mut Bench) {
     assert!(bench.store.history("j", 9, true).expect("read").is_empty());
 }
 
+fn a_run_is_found_by_the_start_of_its_id(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    let first = bench.step(&job, "2026-05-05T09:30:00Z", Ask::Manual);
+    let first = first.claimed.expect("a run");
+    bench.finish(&job, &first, Outcome::Succeeded, "2026-05-05T09:31:00Z");
+    bench.step(&job, "2026-05-05T09:32:00Z", Ask::Manual);
+    let mut ids = |prefix: &str, limit| -> Vec<String> {
+        let found = bench.store.run(prefix, limit).expect("read");
+        assert!(found.iter().all(|(job, _)| job == "j"));
+        found.into_iter().map(|(_, run)| run.id).collect()
+    };
+    assert_eq!(ids("run-", 9), ["run-0002", "run-0001"], "newest first");
+    assert_eq!(ids("run-", 1), ["run-0002"]);
+    assert_eq!(ids("run-0001", 9), ["run-0001"]);
+    assert!(ids("run_%", 9).is_empty() && ids("run-00011", 9).is_empty());
+    let found = bench.store.run("run-0001", 9).expect("read");
+    assert_eq!(found[0].1.output, b"a\0\xffb");
+}
+
 fn what_was_written_is_there_for_the_next_start(bench: &mut Bench) {
     let job = hourly(Policy::Each);
     bench.owed(&job, "2026-05-05T09:30:00Z");
@@ -757,6 +776,7 @@ contract!(sqlite, super::sqlite;
     busy_starts_are_counted_since_the_first,
     a_cursor_moved_by_hand_makes_slots_owed_again_but_done_ones_stay_done,
     output_comes_back_byte_for_byte,
+    a_run_is_found_by_the_start_of_its_id,
     what_was_written_is_there_for_the_next_start,
     slots_of_a_pause_are_left_out_on_resume,
     slots_of_a_pause_are_owed_if_they_are_caught_up,

@@ -80,6 +80,9 @@ pub trait Store {
     fn history(&mut self, job: &str, limit: u32, failed_only: bool)
     -> Result<Vec<Run>, StoreError>;
 
+    /// The runs whose id begins with `id_prefix` and their jobs, newest first, with their output, at most `limit`.
+    fn run(&mut self, id_prefix: &str, limit: u32) -> Result<Vec<(String, Run)>, StoreError>;
+
     /// The pending tasks of a job that are due at `now`, in that order, at most `limit`; those marked as running
     /// too, if `with_running`.
     fn due_tasks(

@@ -9,6 +9,7 @@ use chrono::TimeDelta;
 use super::start::{Start, elapsed_ms};
 use super::verdict::{self, Verdict};
 use crate::commands::environment::{self, Facts};
+use crate::commands::output_index;
 use crate::domain::job::{Job, Ready, Work};
 use crate::domain::lifecycle;
 use crate::domain::schedule::Instant;
@@ -215,7 +216,7 @@ fn attempted(
         }
         finish.duration_ms = elapsed_ms(ended.duration);
         finish.pid = ended.pid;
-        finish.output_index = verdict::index(&ended.output);
+        finish.output_index = output_index::write(&ended.output);
         finish.bytes = (ended.bytes_stdout, ended.bytes_stderr);
         finish.leftovers = verdict::leftovers(&ended);
         finish.was_killed = ended.was_killed;

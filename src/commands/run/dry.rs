@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use super::start::look;
-use crate::commands::lock_path;
+use crate::commands::is_held;
 use crate::config::Config;
 use crate::domain::decide::Ask;
 use crate::domain::due::{self, Bounds};
@@ -11,7 +11,6 @@ use crate::domain::job::Job;
 use crate::domain::schedule::Timetable;
 use crate::domain::state::State;
 use crate::error::{Ending, Error};
-use crate::exec;
 use crate::report;
 use crate::report::plan::Planned;
 use crate::store;
@@ -24,8 +23,7 @@ pub fn dry_run(config: &Config, job: &Job, is_json: bool) -> Result<Ending, Erro
         None => DateTime::from_timestamp_millis(Utc::now().timestamp_millis()).unwrap_or_default(),
     };
     // What a dead runner left is done again; what a live one is at is not.
-    let is_held = exec::holder_of(&lock_path(&config.store, &job.name));
-    let is_held = is_held.map_err(anyhow::Error::from)?.is_some();
+    let is_held = is_held(&config.store, &job.name)?;
     let limit = job.catch_up.limit;
     let (state, pending) = match &mut store {
         Some(store) => {

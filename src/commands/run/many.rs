@@ -66,7 +66,7 @@ fn in_turn<'a>(
         }
         let ended = one(config, job, args, signals);
         if let Err(error) = &ended {
-            report::error(error);
+            report::error(error, Some(&job.name));
         }
         codes.push((job.name.as_str(), exit_code(&ended)));
     }
@@ -87,7 +87,9 @@ fn at_a_time<'a>(
     loop {
         if let Some(signal) = signals.stop_requested().filter(|_| !is_stopped) {
             is_stopped = true;
-            running.iter().for_each(|(_, child)| pass_on(child, signal));
+            for (_, child) in &running {
+                pass_on(child, signal);
+            }
         }
         while !is_stopped && running.len() < limit {
             let Some(job) = waiting.next() else { break };

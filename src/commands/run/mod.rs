@@ -59,9 +59,12 @@ pub fn run(config: &Config, args: &cli::Run, globals: &[String]) -> Result<Endin
 fn one(config: &Config, job: &Job, args: &cli::Run, signals: &Signals) -> Result<Ending, Error> {
     let patience = Patience {
         wait: match &args.lock_wait {
-            Some(text) => {
-                values::duration(text).map_err(|why| Error::usage(format!("--lock-wait: {why}")))?
-            }
+            Some(text) => values::duration(text).map_err(|why| {
+                Error::usage(
+                    format!("`--lock-wait`: {why}"),
+                    "for example `--lock-wait 30s`",
+                )
+            })?,
             None => job.lock_wait,
         },
         exit_code: args.busy_exit_code.unwrap_or(0),
@@ -88,9 +91,12 @@ fn one(config: &Config, job: &Job, args: &cli::Run, signals: &Signals) -> Result
 fn say_busy(job: &Job, busy: &Busy, is_by_hand: bool) {
     let who = match &busy.holder {
         Some(holder) => {
-            let run = holder.run_id.as_deref().unwrap_or("not started yet");
+            let run = match &holder.run_id {
+                Some(run) => format!("run {run}"),
+                None => "no run started yet".to_owned(),
+            };
             format!(
-                "held by pid {} on {} since {} (run {run})",
+                "held by pid {} on `{}` since {} ({run})",
                 holder.pid, holder.host, holder.since
             )
         }

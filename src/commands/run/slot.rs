@@ -2,6 +2,7 @@
 
 use chrono::TimeDelta;
 
+use crate::commands::TIME_HINT;
 use crate::commands::slots::{Known, in_force};
 use crate::config::Config;
 use crate::config::values::{self, Bound};
@@ -26,12 +27,13 @@ pub fn find(
 ) -> Result<Slot, Error> {
     let timetable = crate::commands::timetable(job)?;
     let zone = timetable.zone();
-    let at = values::date_time(typed, zone, Bound::Earliest).map_err(Error::usage)?;
+    let at = values::date_time(typed, zone, Bound::Earliest)
+        .map_err(|why| Error::usage(why, TIME_HINT))?;
     if at > store.now()? {
-        return Err(Error::usage(format!(
-            "slot {} is still to come",
-            text::short(Some(zone), at)
-        )));
+        return Err(Error::usage(
+            format!("slot {} is still to come", text::short(Some(zone), at)),
+            format!("`jobrun run {} --now` runs it without a slot", job.name),
+        ));
     }
     let Some(slot) = in_force(
         config,
@@ -52,7 +54,10 @@ pub fn find(
             job.name,
             text::short(Some(zone), at)
         );
-        return Err(Error::usage(message).hint(format!("the nearest are {}", near.join(" and "))));
+        return Err(Error::usage(
+            message,
+            format!("the nearest are {}", near.join(" and ")),
+        ));
     };
     let task = store.slot_tasks(&job.name, at, at)?.pop();
     if !is_forced && task.is_some_and(|task| task.status == Status::Succeeded) {
@@ -61,7 +66,7 @@ pub fn find(
             text::short(Some(zone), at),
             job.name
         );
-        return Err(Error::usage(message).hint("`--force` runs it again"));
+        return Err(Error::usage(message, "`--force` runs it again"));
     }
     Ok(slot)
 }

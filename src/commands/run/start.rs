@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::after::{self, Blocker};
 use super::locks::{self, Held};
 use super::{Patience, attempt, say_busy};
+use crate::commands::output_index;
 use crate::config::Config;
 use crate::domain::decide::{self, Ask, Decision, Then};
 use crate::domain::due::{self, Bounds};
@@ -18,7 +19,6 @@ use crate::domain::state::{Pause, PauseKind, Spec, State};
 use crate::error::{Ending, Error, Failure};
 use crate::exec::{Holder, LiveStream, Signals, Sink};
 use crate::report;
-use crate::report::output::To;
 use crate::report::text;
 use crate::store::{Claimed, Event, Finish, Head, Look, Runner, Step, Stepped, Store};
 
@@ -109,7 +109,7 @@ impl<'a> Start<'a> {
             let (config, job, signals) = (self.config, self.job, self.signals);
             let store = &mut self.store;
             let held = locks::acquire_or_count(config, job, wait, signals, || {
-                count_busy(store.as_mut(), job)
+                count_busy(store.as_mut(), job);
             })?;
             let Some(mut held) = held else {
                 if let Some(signal) = self.signals.stop_requested() {
@@ -327,8 +327,8 @@ impl<'a> Start<'a> {
             && finish.update.status != Status::Succeeded
             && finish.outcome != Outcome::Snoozed
         {
-            let to = if self.is_json { To::Stderr } else { To::Own };
-            report::output::replay(&finish.output, &finish.output_index, to);
+            let pieces = output_index::read(&finish.output_index, &finish.output);
+            report::logs::replay(&self.job.name, &claimed.run, &pieces, self.is_json);
         }
         if self.is_json {
             report::json(&report::run::Finished::of(self.job, claimed, finish));
@@ -489,7 +489,7 @@ impl<'a> Start<'a> {
             let limit = self.job.catch_up.limit;
             tracing::warn!(
                 job = self.job.name,
-                "{owed} still owed: `catch_up_limit` is {limit}, the next start goes on"
+                "has {owed} still owed: `catch_up_limit` is {limit}, the next start goes on"
             );
         }
     }

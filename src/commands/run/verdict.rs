@@ -6,7 +6,7 @@ use crate::domain::job::Job;
 use crate::domain::lifecycle::{End, Outcome};
 use crate::domain::schedule::Instant;
 use crate::error::Failure;
-use crate::exec::{Ended, Exit, How, Kept, StartFailure, Tag};
+use crate::exec::{Ended, Exit, How, StartFailure};
 use crate::plain;
 
 /// What a run came to.
@@ -139,22 +139,6 @@ fn not_started(why: &StartFailure) -> Verdict {
 fn signal_name(signal: i32) -> String {
     let name = signal_hook::low_level::signal_name(signal);
     name.map_or_else(|| format!("signal {signal}"), str::to_owned)
-}
-
-/// JSON: which bytes of the kept output came from which stream, and where how many were left out.
-pub(super) fn index(kept: &Kept) -> String {
-    let name = |tag: &Tag| match tag {
-        Tag::Stdout => "stdout",
-        Tag::Stderr => "stderr",
-        Tag::StdoutLeftOut => "stdout_left_out",
-        Tag::StderrLeftOut => "stderr_left_out",
-    };
-    let pieces: Vec<_> = kept
-        .index
-        .iter()
-        .map(|(tag, count)| (name(tag), count))
-        .collect();
-    json!(pieces).to_string()
 }
 
 /// JSON: the processes that outlived the command, if any did.

@@ -142,6 +142,10 @@ impl Store for Sqlite {
         self.read(|db| read::history(db, job, limit, failed_only))
     }
 
+    fn run(&mut self, id_prefix: &str, limit: u32) -> Result<Vec<(String, Run)>, StoreError> {
+        self.read(|db| read::runs_by_id(db, id_prefix, limit))
+    }
+
     fn due_tasks(
         &mut self,
         job: &str,

@@ -130,6 +130,23 @@ pub(super) fn history(
         .collect()
 }
 
+pub(super) fn runs_by_id(
+    db: &Connection,
+    id_prefix: &str,
+    limit: u32,
+) -> rusqlite::Result<Vec<(String, Run)>> {
+    // A range of the unique index; LIKE would scan the table, and give `%` and `_` a meaning.
+    let end = format!("{id_prefix}{}", char::MAX);
+    let sql = format!(
+        "SELECT job, {RUN}, output, output_index FROM jobrun_run WHERE id >= ?1 AND id < ?2 ORDER BY seq DESC LIMIT ?3"
+    );
+    db.prepare(&sql)?
+        .query_map(params![id_prefix, end, limit], |row| {
+            Ok((row.get("job")?, run(row)?))
+        })?
+        .collect()
+}
+
 fn run(row: &Row<'_>) -> rusqlite::Result<Run> {
     Ok(Run {
         id: row.get("id")?,
