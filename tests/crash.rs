@@ -4,8 +4,10 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use support::{ONE_SLOT, Running, Scenario, THE_SLOT, eventually, rounds};
+use support::{ONE_SLOT, Running, Scenario, THE_SLOT, eventually, has_program, rounds, skip};
 
+/// The very first start, which makes the store, waits for the disk some 13 times; a bound should it never end well.
+const MOST_WRITES: u32 = 40;
 /// Notes its pid, and whether a child before it still lives; then sleeps.
 const ALONE_AND_ASLEEP: &str = "
     for pid in $(cat pids 2>/dev/null); do
@@ -204,4 +206,46 @@ fn a_row_that_says_running_without_a_runner_does_not_stop_a_job() {
     );
     scenario.run("run j").exits(0).says(&["was found dead"]);
     assert_eq!(scenario.outcomes(), ["lost", "succeeded"]);
+}
+
+#[test]
+fn a_start_killed_at_any_of_its_writes_loses_nothing() {
+    if !has_program("strace") {
+        skip("jobrun is killed at each of its writes with strace, which is not installed");
+        return;
+    }
+    let mut killed = 0;
+    for place in 1..=MOST_WRITES {
+        let scenario = Scenario::one_slot("echo $JOBRUN_TASK >> runs");
+        let inject = format!("inject=fsync,fdatasync:signal=SIGKILL:when={place}");
+        let words = [
+            "-qq",
+            "-o",
+            "/dev/null",
+            "-e",
+            "trace=fsync,fdatasync",
+            "-e",
+            &inject,
+        ];
+        let words = words
+            .into_iter()
+            .chain([env!("CARGO_BIN_EXE_jobrun"), "run", "j"]);
+        let ended = scenario.spawn(scenario.program("strace", words)).wait();
+        scenario.wait_until_nothing_lives();
+        killed = place - 1;
+        if ended.code() == Some(0) {
+            break;
+        }
+        scenario.run("run j").exits(0);
+        // Killed before its end is recorded, a run is repeated, under the same name.
+        let runs = scenario.lines("runs");
+        assert!((1..=2).contains(&runs.len()), "write {place}: {runs:?}");
+        assert!(runs.iter().all(|task| *task == format!("j/{THE_SLOT}")));
+        assert_eq!(scenario.tasks(), ["succeeded"], "write {place}");
+        let outcomes = scenario.outcomes();
+        assert_eq!(outcomes.last().map(String::as_str), Some("succeeded"));
+        assert!(outcomes.len() <= 2 && !outcomes.contains(&"running".to_owned()));
+        assert_eq!(scenario.text("PRAGMA integrity_check"), "ok");
+    }
+    assert!((5..MOST_WRITES).contains(&killed), "{killed}");
 }
