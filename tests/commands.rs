@@ -312,7 +312,13 @@ fn the_starter_file_is_written_once_and_works() {
     assert_eq!(mode & 0o777 & !0o044, 0o600, "no more than 0644");
     assert_eq!(code(&place.jobrun(&["check"])), 0);
     let ran = place.jobrun(&["run", "hello", "--now"]);
-    assert_eq!(text(&ran.stdout), "hello for slot none, started by hand\n");
+    assert_eq!(
+        (code(&ran), ran.stdout.len()),
+        (0, 0),
+        "a success is silent off a terminal"
+    );
+    let kept = place.jobrun(&["logs", "hello"]);
+    assert_eq!(text(&kept.stdout), "hello for slot none, started by hand\n");
 
     let before = fs::metadata(&file).expect("a file").ino();
     fs::write(&file, "mine").expect("written");
