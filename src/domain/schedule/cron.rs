@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use chrono::{Datelike, NaiveDate};
 
-use super::field::{Field, UNITS, Unit};
+use super::day_fields::{DaysOfMonth, Weekdays};
+use super::field::{Field, Unit};
 use super::minutes::Minutes;
 use super::parse;
 
@@ -22,8 +23,8 @@ pub struct Cron {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DateRule {
     pub months: Field,
-    pub days_of_month: Field,
-    pub weekdays: Field,
+    pub days_of_month: DaysOfMonth,
+    pub weekdays: Weekdays,
 }
 
 /// Why a text is not a schedule.
@@ -65,18 +66,13 @@ impl Cron {
 
     /// The expression in one fixed form of writing; parsing it gives an equal `Cron`.
     pub fn canonical(&self) -> String {
-        let fields = [
-            self.minutes,
-            self.hours,
-            self.dates.days_of_month,
-            self.dates.months,
-            self.dates.weekdays,
+        let texts = [
+            self.minutes.canonical(Unit::Minute),
+            self.hours.canonical(Unit::Hour),
+            self.dates.days_of_month.canonical(),
+            self.dates.months.canonical(Unit::Month),
+            self.dates.weekdays.canonical(),
         ];
-        let texts: Vec<String> = fields
-            .into_iter()
-            .zip(UNITS)
-            .map(|(field, unit)| field.canonical(unit))
-            .collect();
         texts.join(" ")
     }
 
@@ -118,10 +114,8 @@ impl DateRule {
         if !self.months.contains(date.month()) {
             return false;
         }
-        let day = self.days_of_month.contains(date.day());
-        let weekday = self
-            .weekdays
-            .contains(date.weekday().num_days_from_sunday());
+        let day = self.days_of_month.contains(date);
+        let weekday = self.weekdays.contains(date);
         if self.is_either_day() {
             day || weekday
         } else {
@@ -129,9 +123,10 @@ impl DateRule {
         }
     }
 
-    /// crontab(5): "if both fields are restricted (i.e., don't start with *)", either matches.
+    /// crontab(5): "if both fields are restricted (i.e., don't start with *)", either matches. `L`, `W` and `#` restrict
+    /// like a number.
     fn is_either_day(&self) -> bool {
-        !self.days_of_month.is_wildcard && !self.weekdays.is_wildcard
+        !self.days_of_month.numbers.is_wildcard && !self.weekdays.numbers.is_wildcard
     }
 }
 

@@ -6,9 +6,11 @@
 mod batch;
 mod cron;
 mod dates;
+mod day_fields;
 mod field;
 mod minutes;
 mod parse;
+mod parse_days;
 mod parse_field;
 #[cfg(test)]
 mod properties;
