@@ -872,9 +872,9 @@ mod tests {
                         DateTime::parse_from_rfc3339(text).expect(text).to_utc()
                     }))
                 };
-            let crons = own.crons().cloned().collect();
+            let cron = Cron::parse(text("schedule").expect("a schedule")).expect("an expression");
             let bounded = Timetable::new(
-                crons,
+                vec![cron],
                 own.zone().clone(),
                 bound("start_at"),
                 bound("end_at"),

@@ -9,7 +9,7 @@ use super::{SCHEMA, text};
 use crate::domain::due::Reason;
 use crate::domain::job::Job;
 use crate::domain::lifecycle::Outcome;
-use crate::domain::schedule::{Cron, Instant, Timetable, Zone};
+use crate::domain::schedule::{Instant, Timetable, Zone};
 use crate::store::{Run, Summary};
 
 /// The state of a job, the first that holds.
@@ -135,9 +135,9 @@ impl Standing<'_> {
         let job = self.job?;
         let limit = self.now - job.catch_up.start_grace;
         let unplanned = self
-            .timetable()
-            .zip(self.summary.cursor)
-            .and_then(|(timetable, cursor)| timetable.after(cursor).next());
+            .summary
+            .cursor
+            .and_then(|cursor| job.slots_after(cursor).next());
         let untried = self.summary.untried_slot;
         [unplanned.map(|slot| slot.at), untried]
             .into_iter()
@@ -169,7 +169,7 @@ impl Standing<'_> {
     }
 
     fn next_slot(&self) -> Option<Instant> {
-        self.timetable()?.after(self.now).next().map(|slot| slot.at)
+        self.job?.slots_after(self.now).next().map(|slot| slot.at)
     }
 
     fn note(&self) -> Option<String> {
@@ -239,9 +239,7 @@ impl Standing<'_> {
             state: self.state().word(),
             enabled: true,
             note: self.note(),
-            schedule: self
-                .timetable()
-                .map(|timetable| timetable.crons().map(Cron::canonical).collect()),
+            schedule: self.timetable().map(Timetable::texts),
             timezone: self.zone().map(|zone| zone.name().to_owned()),
             cursor: summary.cursor.map(text::utc),
             next_slot: self.next_slot().map(text::utc),

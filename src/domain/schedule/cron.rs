@@ -82,6 +82,23 @@ impl Cron {
         self.dates.is_either_day()
     }
 
+    /// The expression for which both day fields hold, where `#` can say it: `0 0 * * 1#1` for `0 0 1-7 * 1`, the first
+    /// Monday.
+    pub fn with_counted_weekdays(&self) -> Option<String> {
+        let week = self.dates.days_of_month.whole_week()?;
+        let weekdays = self.dates.weekdays.counted(week)?;
+        let dates = DateRule {
+            days_of_month: DaysOfMonth::any(),
+            weekdays,
+            ..self.dates
+        };
+        let counted = Self {
+            dates,
+            ..self.clone()
+        };
+        Some(counted.canonical())
+    }
+
     /// The minute and hour steps that do not divide their hour or day, in that order.
     pub fn uneven_steps(&self) -> Vec<UnevenStep> {
         [(self.minutes, Unit::Minute), (self.hours, Unit::Hour)]

@@ -4,7 +4,7 @@
 
 use chrono::{Datelike, NaiveDate};
 
-use super::field::{Field, Unit};
+use super::field::{Field, Unit, stepped};
 
 const DAYS_PER_WEEK: u32 = 7;
 /// `5#5` is the last that can be: 31 days hold no weekday six times.
@@ -35,6 +35,30 @@ pub(super) struct Weekdays {
 }
 
 impl DaysOfMonth {
+    /// `*`.
+    pub fn any() -> Self {
+        Self::of(Field {
+            values: stepped(1, Unit::DayOfMonth.max(), 1),
+            is_wildcard: true,
+        })
+    }
+
+    fn of(numbers: Field) -> Self {
+        Self {
+            numbers,
+            nearest: 0,
+            has_last: false,
+            has_last_weekday: false,
+        }
+    }
+
+    /// Which week of the month it is, if it is `1-7`, `8-14`, `15-21` or `22-28`: every weekday comes once in it.
+    pub fn whole_week(self) -> Option<u32> {
+        let days = |week| stepped((week - 1) * DAYS_PER_WEEK + 1, week * DAYS_PER_WEEK, 1);
+        let is_plain = self == Self::of(self.numbers);
+        (1..MOST_WEEKS).find(|&week| is_plain && self.numbers.values == days(week))
+    }
+
     /// Whether the field holds on `date`.
     pub fn contains(self, date: NaiveDate) -> bool {
         let (day, last) = (date.day(), last_day(date));
@@ -61,6 +85,19 @@ impl DaysOfMonth {
 }
 
 impl Weekdays {
+    /// `d#week` for each of its weekdays, if it has nothing but those.
+    pub fn counted(self, week: u32) -> Option<Self> {
+        let is_plain = self.nth == 0 && self.last == 0 && self.numbers.values != 0;
+        is_plain.then(|| Self {
+            numbers: Field {
+                values: 0,
+                is_wildcard: false,
+            },
+            nth: self.numbers.values << nth_bit(0, week),
+            last: 0,
+        })
+    }
+
     /// Whether the field holds on `date`.
     pub fn contains(self, date: NaiveDate) -> bool {
         let weekday = date.weekday().num_days_from_sunday();
@@ -177,6 +214,25 @@ mod tests {
         assert_eq!(days("0 0 L * 1", 8), [3, 10, 17, 24, 31]);
         assert_eq!(days("0 0 */2 * 5L", 5), [29]);
         assert_eq!(days("0 0 */2 * 5L", 6), [0; 0]);
+    }
+
+    #[test]
+    fn the_first_seven_days_and_a_weekday_can_be_counted() {
+        let counted = |text| Cron::parse(text).unwrap().with_counted_weekdays();
+        assert_eq!(counted("0 0 1-7 * 1").as_deref(), Some("0 0 * * 1#1"));
+        assert_eq!(
+            counted("5 4 15-21 1 mon,5").as_deref(),
+            Some("5 4 * 1 1#3,5#3")
+        );
+        for other in [
+            "0 0 1-8 * 1",
+            "0 0 1-7,L * 1",
+            "0 0 1-7 * 1L",
+            "0 0 13 * 5",
+            "0 0 29-31 * 1",
+        ] {
+            assert_eq!(counted(other), None, "{other}");
+        }
     }
 
     #[test]
