@@ -8,7 +8,7 @@ use crate::cli;
 use crate::config::faults::{Faults, Level};
 use crate::config::{self, Config, Surroundings};
 use crate::domain::job::Job;
-use crate::domain::schedule::Cron;
+use crate::domain::schedule::{Instant, Timetable};
 use crate::error::{Ending, Error};
 use crate::report;
 use crate::report::text;
@@ -35,7 +35,8 @@ struct Checked {
 
 /// Prints faults and warnings, the next slots of each job, and where the store is.
 pub fn check(around: &Surroundings, args: &cli::Check) -> Result<Ending, Error> {
-    let config = match config::load(around) {
+    let now = Utc::now();
+    let mut config = match config::load(around) {
         Ok(config) => config,
         Err(Error::Faults(faults)) if args.json => {
             report::json(&document(&faults, Vec::new()));
@@ -43,8 +44,9 @@ pub fn check(around: &Surroundings, args: &cli::Check) -> Result<Ending, Error> 
         }
         Err(error) => return Err(error),
     };
+    config.look_ahead(now);
     let has_store = store::open_for_reading(&config.store)?.is_some();
-    let jobs: Vec<Checked> = config.jobs.iter().map(checked).collect();
+    let jobs: Vec<Checked> = config.jobs.iter().map(|job| checked(job, now)).collect();
     if args.json {
         report::json(&document(&config.faults, jobs));
         return Ok(Ending::Done);
@@ -65,17 +67,15 @@ fn document(faults: &Faults, jobs: Vec<Checked>) -> Document<'_> {
     }
 }
 
-fn checked(job: &Job) -> Checked {
+fn checked(job: &Job, now: Instant) -> Checked {
     let timetable = job.timetable.as_ref();
-    let next = timetable.into_iter().flat_map(|timetable| {
-        timetable
-            .after(Utc::now())
-            .take(SHOWN_SLOTS)
-            .map(|slot| text::local(timetable.zone(), slot.at))
+    let next = timetable.map(Timetable::zone).into_iter().flat_map(|zone| {
+        let slots = job.slots_after(now).take(SHOWN_SLOTS);
+        slots.map(|slot| text::local(zone, slot.at))
     });
     Checked {
         job: job.name.clone(),
-        schedule: timetable.map(|timetable| timetable.crons().map(Cron::canonical).collect()),
+        schedule: timetable.map(Timetable::texts),
         timezone: timetable.map(|timetable| timetable.zone().name().to_owned()),
         next_slots: next.collect(),
     }

@@ -222,9 +222,10 @@ fn names_that_cannot_be_files_are_refused() {
 
 #[test]
 fn what_is_probably_not_meant_is_a_warning() {
-    let config = config(&job_with(
+    let mut config = config(&job_with(
         "timeout = \"none\"\nschedule = [\"0 0 13 * 5\", \"*/45 * * * *\", \"0 0 31 2 *\"]",
     ));
+    config.look_ahead("2026-11-30T18:00:00Z".parse().expect("an instant"));
     let said: Vec<&str> = config
         .faults
         .of(Level::Warning)
@@ -262,7 +263,7 @@ fn relative_paths_are_relative_to_the_file() {
 #[test]
 fn an_unknown_job_gets_a_suggestion() {
     let config = config("[jobs.daily_points]\nshell = \"x\"\n");
-    let error = config.job("daily_point").err().expect("unknown");
+    let error = config.job("daily_point").expect_err("unknown");
     assert!(
         error.to_string().contains("did you mean `daily_points`?"),
         "{error}"
@@ -274,6 +275,8 @@ fn a_file_that_is_no_toml_still_says_where() {
     let said = faults("[jobs.j\nshell = \"x\"\n");
     assert!(said[0].starts_with("1:8 "), "{said:?}");
 }
+
+mod when;
 
 mod reading {
     use super::*;
