@@ -11,7 +11,7 @@ use crate::config::{self, Config, Surroundings};
 use crate::domain::decide::Ask;
 use crate::domain::due::{self, Bounds, Change};
 use crate::domain::job::Job;
-use crate::domain::schedule::Cron;
+use crate::domain::schedule::{Instant, Timetable};
 use crate::error::{Ending, Error};
 use crate::report;
 use crate::report::Finding;
@@ -40,7 +40,8 @@ struct Checked {
 
 /// Prints faults and warnings, the next slots of each job, and where the store is.
 pub fn check(around: &Surroundings, args: &cli::Check) -> Result<Ending, Error> {
-    let config = match config::load(around) {
+    let now = Utc::now();
+    let mut config = match config::load(around) {
         Ok(config) => config,
         Err(Error::Faults(faults)) if args.json => {
             report::json(&document(&faults, Vec::new()));
@@ -48,12 +49,13 @@ pub fn check(around: &Surroundings, args: &cli::Check) -> Result<Ending, Error> 
         }
         Err(error) => return Err(error),
     };
+    config.look_ahead(now);
     store::check(&config.store)?;
     let mut store = store::open_for_reading(&config.store)?;
     let jobs = config
         .jobs
         .iter()
-        .map(|job| checked(&config, job, store.as_mut()));
+        .map(|job| checked(&config, job, now, store.as_mut()));
     let jobs = jobs.collect::<Result<Vec<Checked>, Error>>()?;
     let has_store = store.is_some();
     if args.json {
@@ -92,16 +94,17 @@ fn document(faults: &Faults, jobs: Vec<Checked>) -> Document<'_> {
 fn checked(
     config: &Config,
     job: &Job,
+    now: Instant,
     store: Option<&mut Box<dyn Store>>,
 ) -> Result<Checked, Error> {
     let timetable = job.timetable.as_ref();
-    let next = timetable.into_iter().flat_map(|timetable| {
-        let slots = timetable.after(Utc::now()).take(SHOWN_SLOTS);
-        slots.map(|slot| text::local(timetable.zone(), slot.at))
+    let next = timetable.map(Timetable::zone).into_iter().flat_map(|zone| {
+        let slots = job.slots_after(now).take(SHOWN_SLOTS);
+        slots.map(|slot| text::local(zone, slot.at))
     });
     Ok(Checked {
         job: job.name.clone(),
-        schedule: timetable.map(|timetable| timetable.crons().map(Cron::canonical).collect()),
+        schedule: timetable.map(Timetable::texts),
         timezone: timetable.map(|timetable| timetable.zone().name().to_owned()),
         next_slots: next.collect(),
         edit: store

@@ -12,8 +12,8 @@ use crate::report;
 pub fn next(config: &Config, args: &cli::Next) -> Result<Ending, Error> {
     let job = config.job(&args.job)?;
     let timetable = timetable(job)?;
-    let slots: Vec<_> = timetable
-        .after(Utc::now())
+    let slots: Vec<_> = job
+        .slots_after(Utc::now())
         .take(args.limit as usize)
         .collect();
     let next = report::slots::Next::of(job, timetable.zone(), &slots);

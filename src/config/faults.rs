@@ -20,7 +20,7 @@ pub enum Level {
 pub struct Fault {
     /// How bad it is.
     pub level: Level,
-    /// Bytes of the file it is about.
+    /// Bytes of the file it is about; see [`Faults::attach`] for places in another file.
     pub span: Range<usize>,
     /// The job it concerns, if one.
     pub job: Option<String>,
@@ -33,9 +33,18 @@ pub struct Fault {
 /// Findings in the order of the file, with the text they point into.
 #[derive(Clone, Debug)]
 pub struct Faults {
+    /// The file itself, then those it names: their places are counted on from one another's ends.
+    sources: Vec<Source>,
+    found: Vec<Fault>,
+}
+
+/// A file that findings point into.
+#[derive(Clone, Debug)]
+struct Source {
     path: PathBuf,
     text: String,
-    found: Vec<Fault>,
+    /// Where its first byte is, counted through all files.
+    start: usize,
 }
 
 /// A finding with its place counted out, for JSON.
@@ -52,11 +61,32 @@ pub struct Located<'a> {
 impl Faults {
     /// No findings yet about the file at `path` that holds `text`.
     pub fn new(path: &Path, text: &str) -> Self {
-        Self {
+        let source = Source {
             path: path.to_owned(),
             text: text.to_owned(),
+            start: 0,
+        };
+        Self {
+            sources: vec![source],
             found: Vec::new(),
         }
+    }
+
+    /// Adds another file that findings can point into and returns what to add to their bytes there. A file that was
+    /// added already keeps its place.
+    pub fn attach(&mut self, path: &Path, text: &str) -> usize {
+        if let Some(known) = self.sources.iter().find(|source| source.path == path) {
+            return known.start;
+        }
+        let last = &self.sources[self.sources.len() - 1];
+        // A finding may point at the very end of a file.
+        let start = last.start + last.text.len() + 1;
+        self.sources.push(Source {
+            path: path.to_owned(),
+            text: text.to_owned(),
+            start,
+        });
+        start
     }
 
     /// Adds a finding; one said already (a default seen through many jobs) is not said again.
@@ -82,16 +112,22 @@ impl Faults {
         faults
     }
 
-    /// The text of the file the findings point into.
+    /// The text of the file itself.
     pub fn text(&self) -> &str {
-        &self.text
+        &self.sources[0].text
+    }
+
+    fn source(&self, span: &Range<usize>) -> &Source {
+        let mut sources = self.sources.iter().rev();
+        let source = sources.find(|source| source.start <= span.start);
+        source.expect("the file itself starts at 0")
     }
 
     /// How many errors there are, in one line.
     pub fn summary(&self) -> String {
         let count = self.of(Level::Error).len();
         let plural = if count == 1 { "" } else { "s" };
-        let path = self.path.display();
+        let path = self.sources[0].path.display();
         format!("{count} fault{plural} in {path}; nothing was run")
     }
 
@@ -100,9 +136,10 @@ impl Faults {
         self.of(level)
             .into_iter()
             .map(|fault| {
-                let (line, column) = self.place(fault.span.start);
+                let source = self.source(&fault.span);
+                let (line, column) = source.place(fault.span.start);
                 Located {
-                    file: self.path.display().to_string(),
+                    file: source.path.display().to_string(),
                     line,
                     column,
                     job: fault.job.as_deref(),
@@ -115,12 +152,14 @@ impl Faults {
 
     /// One finding as text: message, place, the line underlined, and the way out.
     pub fn show(&self, fault: &Fault) -> String {
-        let (line, column) = self.place(fault.span.start);
-        let source = self.text.lines().nth(line - 1).unwrap_or_default();
+        let source = self.source(&fault.span);
+        let (line, column) = source.place(fault.span.start);
+        let path = source.path.display();
+        let marked = fault.span.start - source.start..fault.span.end - source.start;
+        let marked = &source.text[marked];
+        let source = source.text.lines().nth(line - 1).unwrap_or_default();
         let rest_of_line = source.chars().count().saturating_sub(column - 1).max(1);
-        let marked = self.text[fault.span.clone()]
-            .chars()
-            .take_while(|c| *c != '\n');
+        let marked = marked.chars().take_while(|c| *c != '\n');
         let width = marked.count().clamp(1, rest_of_line);
         let lead: String = source
             .chars()
@@ -140,7 +179,6 @@ impl Faults {
         let mut shown = format!(
             "{level}: {job}{message}\n{pad}--> {path}:{line}:{column}\n{pad} |\n{line} | {source}\n{pad} | {lead}{mark}",
             message = fault.message,
-            path = self.path.display(),
             mark = "^".repeat(width),
         );
         if let Some(hint) = &fault.hint {
@@ -149,10 +187,12 @@ impl Faults {
         }
         shown
     }
+}
 
-    /// Line and column (characters), both from 1, of a byte offset.
+impl Source {
+    /// Line and column (characters), both from 1, of a byte counted through all files.
     fn place(&self, offset: usize) -> (usize, usize) {
-        let mut end = offset.min(self.text.len());
+        let mut end = (offset - self.start).min(self.text.len());
         while !self.text.is_char_boundary(end) {
             end -= 1;
         }
@@ -204,7 +244,7 @@ mod tests {
     #[test]
     fn a_fault_shows_its_line_underlined() {
         let faults = Faults::new(Path::new("jobs.toml"), "x = 1\nschédule = \"0 30 * * *\"\n");
-        let start = faults.text.find("30").expect("the text has it");
+        let start = faults.text().find("30").expect("the text has it");
         assert_eq!(
             faults.show(&fault(start..start + 2)),
             "error: job `a`: bad\n --> jobs.toml:2:15\n  |\n2 | schédule = \"0 30 * * *\"\n  |               ^^\nhint: good"
@@ -221,6 +261,34 @@ mod tests {
     fn a_fault_at_the_end_of_the_file_has_a_place() {
         let faults = Faults::new(Path::new("j"), "ab\n");
         assert!(faults.show(&fault(3..3)).contains("j:2:1"));
+    }
+
+    #[test]
+    fn a_fault_in_another_file_has_its_place_there() {
+        let mut faults = Faults::new(Path::new("jobs.toml"), "ab\n");
+        let start = faults.attach(Path::new("days.txt"), "sat\nsonntag\n");
+        assert_eq!(
+            faults.attach(Path::new("days.txt"), "sat\nsonntag\n"),
+            start
+        );
+        faults.add(fault(start + 4..start + 11));
+        faults.add(fault(0..2));
+        let shown: Vec<String> = faults
+            .of(Level::Error)
+            .iter()
+            .map(|f| faults.show(f))
+            .collect();
+        assert!(shown[0].contains("jobs.toml:1:1\n"), "{}", shown[0]);
+        assert!(
+            shown[1].contains("days.txt:2:1\n  |\n2 | sonntag\n  | ^^^^^^^\n"),
+            "{}",
+            shown[1]
+        );
+        assert!(
+            faults
+                .to_string()
+                .ends_with("2 faults in jobs.toml; nothing was run")
+        );
     }
 
     #[test]

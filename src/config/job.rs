@@ -1,5 +1,7 @@
 //! From a job as written to a job as meant: defaults filled in, every value checked.
 
+mod when;
+
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
@@ -10,12 +12,11 @@ use toml::Spanned;
 use super::faults::{Fault, Faults, Level, did_you_mean};
 use super::raw::{RawJob, RawWork, Text};
 use super::tzdata::TzData;
-use super::values::{self, Bound};
-use crate::domain::calendar::{Exclusions, Period};
+use super::values;
+use crate::domain::calendar::Period;
 use crate::domain::job::{
     CatchUp, Job, Limits, OnInterrupted, Output, Policy, Ready, Retry, Snooze, Surroundings, Work,
 };
-use crate::domain::schedule::{Cron, Instant, Timetable, Zone};
 
 /// `timeout` of a job that does not say.
 const TIMEOUT: Duration = Duration::from_secs(3600);
@@ -73,7 +74,7 @@ pub fn build(
     let work = builder.work(&raw);
     let zone = builder.zone(&raw);
     let timetable = builder.timetable(own, &raw, zone.as_ref());
-    let catch_up = builder.catch_up(&raw);
+    let catch_up = builder.catch_up(&raw, folder);
     let limits = builder.limits(&raw);
     let retry = builder.retry(&raw);
     let job = Job {
@@ -98,7 +99,7 @@ pub fn build(
 }
 
 /// The job's own values, and the defaults where it has none.
-fn merged(own: &RawJob, defaults: &RawJob) -> RawJob {
+pub fn merged(own: &RawJob, defaults: &RawJob) -> RawJob {
     let own = own.clone();
     let defaults = defaults.clone();
     // A job that says what it does is not also given the work of `[defaults]`.
@@ -107,6 +108,13 @@ fn merged(own: &RawJob, defaults: &RawJob) -> RawJob {
     } else {
         (defaults.command, defaults.shell)
     };
+    // Nor one that says when it runs their times; what an interval is counted from may be common to all.
+    let (schedule, every) = if own.schedule.is_some() || own.every.is_some() {
+        (own.schedule, own.every)
+    } else {
+        (defaults.schedule, defaults.every)
+    };
+    let anchor = own.anchor.or(defaults.anchor.filter(|_| every.is_some()));
     let mut env = defaults.env.unwrap_or_default();
     let own_env = own.env.unwrap_or_default();
     env.retain(|(name, _)| {
@@ -118,10 +126,14 @@ fn merged(own: &RawJob, defaults: &RawJob) -> RawJob {
     RawJob {
         command,
         shell,
-        schedule: own.schedule.or(defaults.schedule),
+        schedule,
+        every,
+        anchor,
         timezone: own.timezone.or(defaults.timezone),
         start_at: own.start_at.or(defaults.start_at),
         end_at: own.end_at.or(defaults.end_at),
+        exclude: own.exclude.or(defaults.exclude),
+        exclude_file: own.exclude_file.or(defaults.exclude_file),
         catch_up: own.catch_up.or(defaults.catch_up),
         catch_up_window: own.catch_up_window.or(defaults.catch_up_window),
         catch_up_limit: own.catch_up_limit.or(defaults.catch_up_limit),
@@ -296,112 +308,7 @@ impl Builder<'_> {
         }
     }
 
-    fn zone(&mut self, raw: &RawJob) -> Option<Zone> {
-        let Some(name) = &raw.timezone else {
-            if let Some(schedule) = raw.schedule.as_ref().and_then(|schedule| schedule.first()) {
-                let hint = "add a line such as `timezone = \"Europe/Berlin\"` to the job or to `[defaults]`; the host's zone is never used".to_owned();
-                self.error(schedule.span(), "`schedule` needs a `timezone`", Some(hint));
-            }
-            return None;
-        };
-        match self.tz.zone(name.get_ref()) {
-            Ok(zone) => Some(zone),
-            Err(error) => {
-                let (message, hint) = (error.message.clone(), error.hint());
-                self.error(name.span(), message, hint);
-                None
-            }
-        }
-    }
-
-    fn timetable(&mut self, own: &RawJob, raw: &RawJob, zone: Option<&Zone>) -> Option<Timetable> {
-        let Some(texts) = raw.schedule.as_ref() else {
-            for bound in [&own.start_at, &own.end_at].into_iter().flatten() {
-                self.error(bound.span(), "without a `schedule` it bounds nothing", None);
-            }
-            return None;
-        };
-        if texts.is_empty() {
-            let hint = Some("leave the key out for a job that runs by hand".to_owned());
-            self.error(self.name.span(), "`schedule` is empty", hint);
-        }
-        let crons: Vec<Cron> = texts.iter().filter_map(|text| self.cron(text)).collect();
-        let zone = zone?.clone();
-        let start_at = self.bound(raw.start_at.as_ref(), &zone, Bound::Earliest);
-        let end_at = self.bound(raw.end_at.as_ref(), &zone, Bound::Latest);
-        if let (Some(start), Some(end), Some(text)) = (start_at, end_at, &raw.end_at)
-            && end < start
-        {
-            self.error(text.span(), "`end_at` is before `start_at`", None);
-        }
-        if crons.len() < texts.len() {
-            return None;
-        }
-        for (cron, text) in crons.iter().zip(texts) {
-            if Timetable::new(vec![cron.clone()], zone.clone(), None, None).never_fires() {
-                let hint = "leave `schedule` out for a job that runs by hand".to_owned();
-                self.warning(
-                    text.span(),
-                    "it never fires: no such date exists",
-                    Some(hint),
-                );
-            }
-        }
-        (!crons.is_empty()).then(|| Timetable::new(crons, zone, start_at, end_at))
-    }
-
-    fn bound(&mut self, text: Option<&Text>, zone: &Zone, bound: Bound) -> Option<Instant> {
-        self.read(text, |text| values::date_time(text, zone, bound))
-    }
-
-    fn cron(&mut self, text: &Text) -> Option<Cron> {
-        match Cron::parse(text.get_ref()) {
-            Ok(cron) => {
-                self.warn_about(&cron, text);
-                Some(cron)
-            }
-            Err(error) => {
-                let span = self.within(text, &error.span);
-                self.error(span, error.message, error.hint);
-                None
-            }
-        }
-    }
-
-    fn warn_about(&mut self, cron: &Cron, text: &Text) {
-        if cron.has_both_day_fields() {
-            let hint =
-                "as in cron: start one of the two fields with `*` to have both hold".to_owned();
-            self.warning(
-                text.span(),
-                "day of month and day of week are both given: it runs when either fits",
-                Some(hint),
-            );
-        }
-        for uneven in cron.uneven_steps() {
-            let unit = uneven.unit.name();
-            let message = format!(
-                "uneven steps: gaps of {} and {} {unit}s",
-                uneven.step, uneven.last_gap
-            );
-            self.warning(text.span(), message, None);
-        }
-    }
-
-    /// Where a part of a value stands in the file, if the value is written without escapes.
-    fn within(&self, text: &Text, part: &Range<usize>) -> Range<usize> {
-        let span = text.span();
-        let written = &self.faults.text()[span.clone()];
-        match written.find(text.get_ref().as_str()) {
-            Some(offset) if !text.get_ref().is_empty() => {
-                let start = span.start + offset;
-                start + part.start..start + part.end
-            }
-            Some(_) | None => span,
-        }
-    }
-
-    fn catch_up(&mut self, raw: &RawJob) -> CatchUp {
+    fn catch_up(&mut self, raw: &RawJob, folder: &Path) -> CatchUp {
         let policy = self.one_of(
             raw.catch_up.as_ref(),
             "catch_up",
@@ -423,7 +330,7 @@ impl Builder<'_> {
             early_wait: self
                 .read(raw.early_wait.as_ref(), values::time_delta)
                 .unwrap_or(EARLY_WAIT),
-            exclusions: Exclusions::default(),
+            exclusions: self.exclusions(raw, folder),
             period: self.one_of(
                 raw.period.as_ref(),
                 "period",

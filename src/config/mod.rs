@@ -1,12 +1,15 @@
 //! jobs.toml: found, checked as a whole, and turned into jobs that cannot be wrong.
 
+mod exclude;
 pub mod faults;
 mod job;
 mod order;
+mod outlook;
 mod raw;
 pub mod tzdata;
 pub mod values;
 
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +35,18 @@ pub struct Config {
     pub faults: Faults,
     /// The zone rules in use.
     pub tz: TzData,
+    /// Where the keys of each job stand, in the order of the jobs.
+    places: Vec<Places>,
+}
+
+/// Where those keys of a job stand that are looked at again with a clock.
+#[derive(Clone, Debug)]
+struct Places {
+    /// Each expression of `schedule`.
+    schedule: Vec<Range<usize>>,
+    timezone: Option<Range<usize>>,
+    /// The first entry of `exclude`, else the value of `exclude_file`.
+    exclude: Option<Range<usize>>,
 }
 
 /// What comes from outside of the file.
@@ -82,16 +97,12 @@ fn parse(path: &Path, text: &str, store: Option<&str>, tz: TzData) -> Result<Con
     let mut faults = Faults::new(path, text);
     let raw = raw::read(&mut faults);
     let folder = path.parent().unwrap_or(Path::new("/"));
-    let mut jobs = Vec::new();
+    let (mut jobs, mut places) = (Vec::new(), Vec::new());
     for (name, own) in &raw.jobs {
-        jobs.extend(job::build(
-            name,
-            own,
-            &raw.defaults,
-            folder,
-            &tz,
-            &mut faults,
-        ));
+        if let Some(job) = job::build(name, own, &raw.defaults, folder, &tz, &mut faults) {
+            jobs.push(job);
+            places.push(Places::of(own, &raw.defaults));
+        }
     }
     order::check(&raw, &jobs, &mut faults);
     let max_running = max_running(&raw.defaults, &mut faults);
@@ -104,6 +115,7 @@ fn parse(path: &Path, text: &str, store: Option<&str>, tz: TzData) -> Result<Con
             jobs,
             faults,
             tz,
+            places,
         }),
         Some(_) | None => Err(Error::Faults(Box::new(faults))),
     }

@@ -40,9 +40,13 @@ pub struct RawJob {
     pub command: Option<Spanned<Vec<Text>>>,
     pub shell: Option<Text>,
     pub schedule: Option<Vec<Text>>,
+    pub every: Option<Text>,
+    pub anchor: Option<Text>,
     pub timezone: Option<Text>,
     pub start_at: Option<Text>,
     pub end_at: Option<Text>,
+    pub exclude: Option<Vec<Text>>,
+    pub exclude_file: Option<Text>,
     pub catch_up: Option<Text>,
     pub catch_up_window: Option<Text>,
     pub catch_up_limit: Option<Spanned<i64>>,
@@ -92,13 +96,17 @@ pub enum RawWork {
 }
 
 /// Every key a job may have, for "did you mean".
-pub const JOB_KEYS: [&str; 43] = [
+pub const JOB_KEYS: [&str; 47] = [
     "command",
     "shell",
     "schedule",
+    "every",
+    "anchor",
     "timezone",
     "start_at",
     "end_at",
+    "exclude",
+    "exclude_file",
     "catch_up",
     "catch_up_window",
     "catch_up_limit",
@@ -280,9 +288,15 @@ impl Reader<'_> {
             "command" => job.command = self.argv(value),
             "shell" => job.shell = self.text("shell", value, "\"cd /srv/app && ./report\""),
             "schedule" => job.schedule = self.texts("schedule", value, "\"0 3 * * *\""),
+            "every" => job.every = self.duration("every", value),
+            "anchor" => job.anchor = self.date_time("anchor", value),
             "timezone" => job.timezone = self.text("timezone", value, "\"Europe/Berlin\""),
             "start_at" => job.start_at = self.date_time("start_at", value),
             "end_at" => job.end_at = self.date_time("end_at", value),
+            "exclude" => job.exclude = self.days("exclude", value),
+            "exclude_file" => {
+                job.exclude_file = self.text("exclude_file", value, "\"holidays.txt\"");
+            }
             "catch_up" => job.catch_up = self.text("catch_up", value, "\"each\""),
             "catch_up_window" => job.catch_up_window = self.duration("catch_up_window", value),
             "catch_up_limit" => job.catch_up_limit = self.integer("catch_up_limit", value),
@@ -503,6 +517,18 @@ impl Reader<'_> {
         match value.get_ref().as_datetime() {
             Some(date_time) => Some(Spanned::new(value.span(), date_time.to_string())),
             None => self.text(key, value, "\"2026-01-01T00:00\""),
+        }
+    }
+
+    /// A day, or a list of them; a date may be quoted or TOML's own type.
+    fn days(&mut self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Vec<Text>> {
+        let mut day = |item: &Spanned<DeValue<'_>>| match item.get_ref().as_datetime() {
+            Some(date) => Some(Spanned::new(item.span(), date.to_string())),
+            None => self.text(key, item, "[\"2026-12-25\", \"12-25\", \"sat\"]"),
+        };
+        match value.get_ref().as_array() {
+            Some(items) => Some(items.iter().filter_map(day).collect()),
+            None => day(value).map(|day| vec![day]),
         }
     }
 

@@ -214,10 +214,7 @@ fn wrong_values_say_what_would_be_right() {
             "schedule = \"*/5 * * * *\"\njitter = \"5m\"",
             "the shortest gap between two slots is 5m",
         ),
-        (
-            "end_at = 2026-01-01",
-            "without a `schedule` it bounds nothing",
-        ),
+        ("end_at = 2026-01-01", "there are no slots to bound"),
     ] {
         let text = if lines.starts_with("start_at") {
             format!("schedule = \"@daily\"\n{lines}")
@@ -255,9 +252,10 @@ fn names_that_cannot_be_files_are_refused() {
 
 #[test]
 fn what_is_probably_not_meant_is_a_warning() {
-    let config = config(&job_with(
+    let mut config = config(&job_with(
         "timeout = \"none\"\nschedule = [\"0 0 13 * 5\", \"*/45 * * * *\", \"0 0 31 2 *\"]",
     ));
+    config.look_ahead("2026-11-30T18:00:00Z".parse().expect("an instant"));
     let said: Vec<&str> = config
         .faults
         .of(Level::Warning)
@@ -307,6 +305,8 @@ fn a_file_that_is_no_toml_still_says_where() {
     let said = faults("[jobs.j\nshell = \"x\"\n");
     assert!(said[0].starts_with("1:8 "), "{said:?}");
 }
+
+mod when;
 
 mod reading {
     use super::*;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use chrono_tz::TZ_VARIANTS;
 
-use crate::domain::schedule::Zone;
+use crate::domain::schedule::{Instant, Zone};
 
 /// Where Linux keeps the tz database.
 const SYSTEM_FOLDER: &str = "/usr/share/zoneinfo";
@@ -31,12 +31,30 @@ const LETTERS_PER_TYPO: usize = 4;
 /// No more than this many are.
 const MAX_TYPOS: usize = 3;
 
-/// The tz database in use.
+/// The tz database in use, and the other one there is. Zones are read when they are asked for.
 #[derive(Clone, Debug)]
 pub struct TzData {
+    used: Source,
+    other: Option<Source>,
+}
+
+/// A copy of the tz database.
+#[derive(Clone, Debug)]
+struct Source {
     version: String,
-    /// The system's folder, if its data is the newer.
+    /// The system's folder; none for the bundled data.
     folder: Option<PathBuf>,
+}
+
+/// Where the rules of a zone in use and the other ones part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The version of the other data.
+    pub version: String,
+    /// Where the other data is from, for people.
+    pub origin: String,
+    /// The first instant at which they show different times.
+    pub from: Instant,
 }
 
 /// Why a zone cannot be had.
@@ -59,29 +77,34 @@ impl TzData {
 
     /// The newer of the data in `folder` and the bundled one, said to have version `bundled`.
     fn newer_of(folder: &Path, bundled: &str) -> Self {
-        match folder_version(folder) {
-            Some(version) if version.as_str() > bundled => Self {
-                version,
-                folder: Some(folder.to_owned()),
+        let bundled = Source {
+            version: bundled.to_owned(),
+            folder: None,
+        };
+        let system = folder_version(folder).map(|version| Source {
+            version,
+            folder: Some(folder.to_owned()),
+        });
+        match system {
+            Some(system) if system.version > bundled.version => Self {
+                used: system,
+                other: Some(bundled),
             },
-            _ => Self {
-                version: bundled.to_owned(),
-                folder: None,
+            other => Self {
+                used: bundled,
+                other,
             },
         }
     }
 
     /// Its version, as IANA writes it: `2026b`.
     pub fn version(&self) -> &str {
-        &self.version
+        &self.used.version
     }
 
     /// Where it is from, for people.
     pub fn origin(&self) -> String {
-        match &self.folder {
-            Some(folder) => format!("the system's, in {}", folder.display()),
-            None => "bundled".to_owned(),
-        }
+        self.used.origin()
     }
 
     /// The zone of that exact IANA name.
@@ -90,6 +113,32 @@ impl TzData {
     /// An unknown name, with suggestions; or a system's file that cannot be read. Never another
     /// zone in its place.
     pub fn zone(&self, name: &str) -> Result<Zone, ZoneError> {
+        self.used.zone(name)
+    }
+
+    /// Where the data that is not in use shows other times than `zone`, the first time in `from..=until`; none also if
+    /// there is no other data, or if it cannot be read.
+    pub fn difference(&self, zone: &Zone, from: Instant, until: Instant) -> Option<Difference> {
+        let other = self.other.as_ref()?;
+        let theirs = other.zone(zone.name()).ok()?;
+        zone.first_difference(&theirs, from, until)
+            .map(|from| Difference {
+                version: other.version.clone(),
+                origin: other.origin(),
+                from,
+            })
+    }
+}
+
+impl Source {
+    fn origin(&self) -> String {
+        match &self.folder {
+            Some(folder) => format!("the system's, in {}", folder.display()),
+            None => "bundled".to_owned(),
+        }
+    }
+
+    fn zone(&self, name: &str) -> Result<Zone, ZoneError> {
         if !is_zone_name(name) {
             return Err(unknown(name));
         }
@@ -336,6 +385,26 @@ mod tests {
         let data = TzData::newer_of(folder.path(), "2026b");
         let error = data.zone("Europe/Berlin").unwrap_err();
         assert!(error.message.contains("cannot be read"), "{error:?}");
+    }
+
+    #[test]
+    fn other_rules_are_told_whichever_are_in_use() {
+        let at = |text: &str| text.parse::<Instant>().unwrap();
+        let (from, until) = (at("2026-06-01T00:00:00Z"), at("2027-06-01T00:00:00Z"));
+        for (version, other) in [("2026c", "2026b"), ("2025a", "2025a")] {
+            let folder = folder("tzdata.zi", &format!("# version {version}\n"));
+            let data = TzData::newer_of(folder.path(), "2026b");
+            let zone = data.zone("Europe/Berlin").unwrap();
+            let difference = data.difference(&zone, from, until).unwrap();
+            assert_eq!(
+                (difference.version.as_str(), difference.from),
+                (other, from)
+            );
+            let vienna = data.zone("Europe/Vienna").unwrap();
+            assert_eq!(data.difference(&vienna, from, until), None);
+        }
+        let berlin = bundled_only().zone("Europe/Berlin").unwrap();
+        assert_eq!(bundled_only().difference(&berlin, from, until), None);
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! Values written as text: durations, sizes, date-times.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use chrono::{DateTime, NaiveDate, NaiveDateTime, TimeDelta};
+use chrono::{DateTime, Datelike, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta, Timelike};
 
 use crate::domain::schedule::{Instant, LocalTime, Zone};
+
+/// Years that have instants here.
+const YEARS: RangeInclusive<i32> = 1..=9999;
 
 /// Reads a duration as humantime writes it: `90s`, `1h 30m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
@@ -89,16 +93,7 @@ pub fn date_time(text: &str, zone: &Zone, bound: Bound) -> Result<Instant, Strin
     if let Ok(date) = NaiveDate::parse_from_str(text, "%Y-%m-%d") {
         return Ok(whole_day(date, zone, bound));
     }
-    let formats = [
-        "%Y-%m-%dT%H:%M:%S%.f",
-        "%Y-%m-%dT%H:%M",
-        "%Y-%m-%d %H:%M:%S%.f",
-        "%Y-%m-%d %H:%M",
-    ];
-    let local = formats
-        .iter()
-        .find_map(|format| NaiveDateTime::parse_from_str(text, format).ok());
-    let Some(local) = local else {
+    let Some(local) = wall_clock(text) else {
         return Err(format!(
             "`{text}` is not a date-time such as `2026-11-01T00:30`"
         ));
@@ -108,6 +103,44 @@ pub fn date_time(text: &str, zone: &Zone, bound: Bound) -> Result<Instant, Strin
         (LocalTime::Fold { first, .. }, Bound::Earliest) => first,
         (LocalTime::Fold { second, .. }, Bound::Latest) => second,
     })
+}
+
+/// Reads an `anchor`: a wall-clock time in whole seconds, or a date for its midnight.
+pub fn anchor(text: &str) -> Result<NaiveDateTime, String> {
+    let text = text.trim();
+    let midnight =
+        NaiveDate::parse_from_str(text, "%Y-%m-%d").map(|date| date.and_time(NaiveTime::MIN));
+    let wrong = || {
+        if DateTime::parse_from_rfc3339(text).is_ok() {
+            format!(
+                "`{text}` has an offset from UTC: an anchor is what the clocks of the job's zone show"
+            )
+        } else {
+            format!("`{text}` is not a local date-time such as `2026-01-05T09:00`")
+        }
+    };
+    let local = midnight
+        .ok()
+        .or_else(|| wall_clock(text))
+        .ok_or_else(wrong)?;
+    if !YEARS.contains(&local.year()) {
+        return Err(format!("`{text}` is not between the years 1 and 9999"));
+    }
+    if local.nanosecond() > 0 {
+        return Err(format!("`{text}` is not a whole second"));
+    }
+    Ok(local)
+}
+
+fn wall_clock(text: &str) -> Option<NaiveDateTime> {
+    const FORMATS: [&str; 4] = [
+        "%Y-%m-%dT%H:%M:%S%.f",
+        "%Y-%m-%dT%H:%M",
+        "%Y-%m-%d %H:%M:%S%.f",
+        "%Y-%m-%d %H:%M",
+    ];
+    let mut formats = FORMATS.iter();
+    formats.find_map(|format| NaiveDateTime::parse_from_str(text, format).ok())
 }
 
 /// The first or the last instant of a local date, in whole seconds.
@@ -177,5 +210,28 @@ mod tests {
             "2026-10-25T01:30:00+00:00"
         );
         assert!(date_time("yesterday-ish", &berlin, Bound::Earliest).is_err());
+    }
+
+    #[test]
+    fn an_anchor_is_a_wall_clock_time() {
+        let read = |text| anchor(text).map(|local| local.to_string());
+        assert_eq!(
+            read("2026-01-05T09:00").as_deref(),
+            Ok("2026-01-05 09:00:00")
+        );
+        assert_eq!(
+            read("2026-01-05 09:00:30").as_deref(),
+            Ok("2026-01-05 09:00:30")
+        );
+        assert_eq!(read("2026-01-05").as_deref(), Ok("2026-01-05 00:00:00"));
+        for (text, why) in [
+            ("2026-01-05T09:00:00+01:00", "an offset from UTC"),
+            ("2026-01-05T09:00:00.5", "not a whole second"),
+            ("+12026-01-05T09:00:00", "between the years 1 and 9999"),
+            ("monday", "not a local date-time such as"),
+        ] {
+            let error = anchor(text).expect_err(text);
+            assert!(error.contains(why), "{text}: {error}");
+        }
     }
 }

@@ -541,12 +541,11 @@ impl Planner<'_> {
             .find_map(|piece| self.newest_in(piece, &mut chosen.left));
         let run = newest.filter(&is_wanted);
         let limit = run.map(|slot| slot.at);
+        // What lies behind the duplicates passed on the way is settled.
+        let duplicates = chosen.left.iter().map(|(tally, _)| tally.first).min();
         for piece in open() {
-            let until = limit.map_or(piece.until, |limit| piece.until.min(limit - TICK));
-            let until = chosen
-                .left
-                .iter()
-                .fold(until, |until, (tally, _)| until.min(tally.first - TICK));
+            let ends = limit.into_iter().chain(duplicates).map(|end| end - TICK);
+            let until = ends.fold(piece.until, Instant::min);
             if let Some(tally) = self.unsettled(piece.after, until) {
                 chosen.coalesced += if reason == Reason::Coalesced {
                     tally.count
@@ -965,9 +964,9 @@ mod tests {
                         DateTime::parse_from_rfc3339(text).expect(text).to_utc()
                     }))
                 };
-            let crons = own.crons().cloned().collect();
+            let cron = Cron::parse(text("schedule").expect("a schedule")).expect("an expression");
             let bounded = Timetable::new(
-                crons,
+                vec![cron],
                 own.zone().clone(),
                 bound("start_at"),
                 bound("end_at"),
@@ -1202,6 +1201,22 @@ mod tests {
         );
         let late = planned(&job, &state, "2026-05-05T09:30:00Z");
         assert_eq!(late.folded[0].reason, Reason::Policy);
+    }
+
+    #[test]
+    fn the_newest_slot_stands_for_those_before_and_after_a_pause() {
+        let job = job("0 * * * *", "UTC");
+        let mut state = known(&job, "2026-05-05T00:00:00Z");
+        state.pauses = vec![(at("2026-05-05T02:30:00Z"), at("2026-05-05T04:30:00Z"))];
+        let plan = planned(&job, &state, "2026-05-05T08:10:00Z");
+        assert_eq!(slots(&plan), ["05T08:00"]);
+        let counts: Vec<_> = plan
+            .skipped
+            .iter()
+            .map(|range| (range.reason, range.count))
+            .collect();
+        assert_eq!(counts, [(Reason::Coalesced, 5), (Reason::Paused, 2)]);
+        assert_eq!(plan.run[0].coalesced, 5);
     }
 
     #[test]

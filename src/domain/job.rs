@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 
 use super::calendar::{Exclusions, Period};
-use super::schedule::Timetable;
+use super::schedule::{Instant, Slot, Timetable};
 
 /// A named table `[jobs.NAME]` of jobs.toml(5).
 #[derive(Clone, Debug)]
@@ -79,6 +79,27 @@ pub enum Output {
     OnFailure,
     /// Nothing.
     None,
+}
+
+impl Job {
+    /// Its slots after `t` on days that are not excluded, oldest first; none without a schedule. Ends early if so many
+    /// in a row are excluded that nothing else is to be expected.
+    pub fn slots_after(&self, t: Instant) -> impl Iterator<Item = Slot> + '_ {
+        /// Two months of minutes.
+        const MOST_EXCLUDED: usize = 100_000;
+        let exclusions = &self.catch_up.exclusions;
+        self.timetable.iter().flat_map(move |timetable| {
+            let is_excluded = |slot: &Slot| {
+                let local = timetable.zone().local(slot.at);
+                !exclusions.is_empty() && exclusions.is_excluded(local.date_naive())
+            };
+            let mut slots = timetable.after(t);
+            std::iter::from_fn(move || {
+                let mut looked_at = slots.by_ref().take(MOST_EXCLUDED);
+                looked_at.find(|slot| !is_excluded(slot))
+            })
+        })
+    }
 }
 
 /// What a run does.
@@ -185,4 +206,31 @@ pub enum OnInterrupted {
     Retry,
     /// The task has failed: for work that must not repeat.
     Fail,
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::{Weekday, WeekdaySet};
+
+    use crate::domain::due::testing::job;
+
+    #[test]
+    fn slots_of_excluded_days_do_not_come() {
+        let now = "2026-12-04T12:00:00Z".parse().expect("an instant");
+        let mut job = job("0 9 * * *", "Europe/Berlin");
+        job.catch_up.exclusions.weekdays = WeekdaySet::from_array([Weekday::Sat, Weekday::Sun]);
+        let mut slots = job.slots_after(now).map(|slot| slot.at.to_rfc3339());
+        assert_eq!(slots.next().as_deref(), Some("2026-12-07T08:00:00+00:00"));
+        assert_eq!(slots.next().as_deref(), Some("2026-12-08T08:00:00+00:00"));
+    }
+
+    #[test]
+    fn a_job_with_nothing_but_excluded_days_comes_to_an_end() {
+        let now = "2026-12-04T12:00:00Z".parse().expect("an instant");
+        let mut job = job("* * * * *", "Europe/Berlin");
+        job.catch_up.exclusions.weekdays = WeekdaySet::ALL;
+        assert_eq!(job.slots_after(now).next(), None);
+        job.timetable = None;
+        assert_eq!(job.slots_after(now).next(), None);
+    }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::due::Reason;
 use super::job::Job;
 use super::lifecycle::{Status, Trigger, stored_words};
-use super::schedule::{Cron, Instant, Timetable, Zone};
+use super::schedule::{Cron, Instant, Interval, Pace, Rule, Timetable, Zone};
 
 /// Everything a decision about one job depends on, besides the job itself and the clock.
 #[derive(Clone, Debug, Default)]
@@ -63,8 +63,15 @@ pub struct Version {
 /// A schedule in a form that can be stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
-    /// Canonical cron expressions.
+    /// Canonical cron expressions; empty with `every`.
     pub schedule: Vec<String>,
+    /// Canonical pace of an interval schedule. Absent, not null, with cron: that is how rows were before there were
+    /// intervals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every: Option<String>,
+    /// What the interval is counted from, in the zone's wall-clock time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anchor: Option<NaiveDateTime>,
     /// IANA name.
     pub timezone: String,
     /// First instant slots may fall on.
@@ -76,19 +83,31 @@ pub struct Spec {
 impl Spec {
     /// What is stored about a timetable.
     pub fn of(timetable: &Timetable) -> Self {
+        let (schedule, interval) = match timetable.rule() {
+            Rule::Crons(crons) => (crons.iter().map(Cron::canonical).collect(), None),
+            Rule::Every(interval) => (Vec::new(), Some(interval)),
+        };
         Self {
-            schedule: timetable.crons().map(Cron::canonical).collect(),
+            schedule,
+            every: interval.map(|interval| interval.pace.canonical()),
+            anchor: interval.map(|interval| interval.anchor),
             timezone: timetable.zone().name().to_owned(),
             start_at: timetable.start_at(),
             end_at: timetable.end_at(),
         }
     }
 
-    /// The timetable again; none if its zone or an expression is not known to this binary.
+    /// The timetable again; none if its zone, its pace or an expression is not known to this binary.
     pub fn timetable(&self, zones: &dyn Fn(&str) -> Option<Zone>) -> Option<Timetable> {
+        let zone = zones(&self.timezone)?;
+        if let Some(pace) = &self.every {
+            let pace = Pace::parse(pace).ok()?;
+            let anchor = self.anchor?;
+            let interval = Interval { pace, anchor };
+            return Some(Timetable::every(interval, zone, self.start_at, self.end_at));
+        }
         let crons = self.schedule.iter().map(|text| Cron::parse(text).ok());
         let crons = crons.collect::<Option<Vec<Cron>>>()?;
-        let zone = zones(&self.timezone)?;
         Some(Timetable::new(crons, zone, self.start_at, self.end_at))
     }
 }
@@ -217,4 +236,34 @@ pub struct SkipRange {
     pub count: u64,
     /// Why.
     pub reason: Reason,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::schedule::testing::zone;
+
+    #[test]
+    fn a_schedule_stored_before_there_were_intervals_reads() {
+        let row = r#"{"schedule":["0 9 * * *"],"timezone":"UTC","start_at":null,"end_at":null}"#;
+        let spec: Spec = serde_json::from_str(row).expect("a row");
+        assert_eq!((&spec.every, spec.anchor), (&None, None));
+        assert_eq!(serde_json::to_string(&spec).expect("JSON"), row);
+    }
+
+    #[test]
+    fn an_interval_comes_back_from_the_store() {
+        let interval = Interval {
+            pace: Pace::parse("2w").expect("a pace"),
+            anchor: "2026-01-05T09:00:30".parse().expect("a time"),
+        };
+        let table = Timetable::every(interval, zone("Europe/Berlin"), None, None);
+        let row = serde_json::to_string(&Spec::of(&table)).expect("JSON");
+        let spec: Spec = serde_json::from_str(&row).expect("a row");
+        let back = spec
+            .timetable(&|name| Some(zone(name)))
+            .expect("a timetable");
+        assert_eq!(back.fingerprint(), table.fingerprint());
+        assert_eq!(back.rule(), &Rule::Every(interval));
+    }
 }

@@ -10,7 +10,7 @@ use super::{SCHEMA, text};
 use crate::domain::due::Reason;
 use crate::domain::job::Job;
 use crate::domain::lifecycle::Outcome;
-use crate::domain::schedule::{Cron, Instant, Timetable, Zone};
+use crate::domain::schedule::{Instant, Timetable, Zone};
 use crate::domain::state::{Pause, PauseKind};
 use crate::store::{Run, Summary};
 
@@ -180,9 +180,9 @@ impl Standing<'_> {
             .filter(|_| !self.is_paused() && self.blocker.is_none())?;
         let limit = self.now - job.catch_up.start_grace;
         let unplanned = self
-            .timetable()
-            .zip(self.summary.cursor)
-            .and_then(|(timetable, cursor)| timetable.after(cursor).next());
+            .summary
+            .cursor
+            .and_then(|cursor| job.slots_after(cursor).next());
         let untried = self.summary.untried_slot;
         [unplanned.map(|slot| slot.at), untried]
             .into_iter()
@@ -218,7 +218,7 @@ impl Standing<'_> {
     }
 
     fn next_slot(&self) -> Option<Instant> {
-        self.timetable()?.after(self.now).next().map(|slot| slot.at)
+        self.job?.slots_after(self.now).next().map(|slot| slot.at)
     }
 
     fn note(&self) -> Option<String> {
@@ -296,9 +296,7 @@ impl Standing<'_> {
             state: self.state().word(),
             enabled: self.job.is_some_and(|job| job.is_enabled),
             note: self.note(),
-            schedule: self
-                .timetable()
-                .map(|timetable| timetable.crons().map(Cron::canonical).collect()),
+            schedule: self.timetable().map(Timetable::texts),
             timezone: self.zone().map(|zone| zone.name().to_owned()),
             cursor: summary.cursor.map(text::utc),
             next_slot: self.next_slot().map(text::utc),

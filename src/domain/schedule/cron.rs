@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use chrono::{Datelike, NaiveDate};
 
-use super::field::{Field, UNITS, Unit};
+use super::day_fields::{DaysOfMonth, Weekdays};
+use super::field::{Field, Unit};
 use super::minutes::Minutes;
 use super::parse;
 
@@ -22,8 +23,8 @@ pub struct Cron {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DateRule {
     pub months: Field,
-    pub days_of_month: Field,
-    pub weekdays: Field,
+    pub days_of_month: DaysOfMonth,
+    pub weekdays: Weekdays,
 }
 
 /// Why a text is not a schedule.
@@ -65,18 +66,13 @@ impl Cron {
 
     /// The expression in one fixed form of writing; parsing it gives an equal `Cron`.
     pub fn canonical(&self) -> String {
-        let fields = [
-            self.minutes,
-            self.hours,
-            self.dates.days_of_month,
-            self.dates.months,
-            self.dates.weekdays,
+        let texts = [
+            self.minutes.canonical(Unit::Minute),
+            self.hours.canonical(Unit::Hour),
+            self.dates.days_of_month.canonical(),
+            self.dates.months.canonical(Unit::Month),
+            self.dates.weekdays.canonical(),
         ];
-        let texts: Vec<String> = fields
-            .into_iter()
-            .zip(UNITS)
-            .map(|(field, unit)| field.canonical(unit))
-            .collect();
         texts.join(" ")
     }
 
@@ -84,6 +80,23 @@ impl Cron {
     /// mean both.
     pub fn has_both_day_fields(&self) -> bool {
         self.dates.is_either_day()
+    }
+
+    /// The expression for which both day fields hold, where `#` can say it: `0 0 * * 1#1` for `0 0 1-7 * 1`, the first
+    /// Monday.
+    pub fn with_counted_weekdays(&self) -> Option<String> {
+        let week = self.dates.days_of_month.whole_week()?;
+        let weekdays = self.dates.weekdays.counted(week)?;
+        let dates = DateRule {
+            days_of_month: DaysOfMonth::any(),
+            weekdays,
+            ..self.dates
+        };
+        let counted = Self {
+            dates,
+            ..self.clone()
+        };
+        Some(counted.canonical())
     }
 
     /// The minute and hour steps that do not divide their hour or day, in that order.
@@ -118,10 +131,8 @@ impl DateRule {
         if !self.months.contains(date.month()) {
             return false;
         }
-        let day = self.days_of_month.contains(date.day());
-        let weekday = self
-            .weekdays
-            .contains(date.weekday().num_days_from_sunday());
+        let day = self.days_of_month.contains(date);
+        let weekday = self.weekdays.contains(date);
         if self.is_either_day() {
             day || weekday
         } else {
@@ -129,9 +140,10 @@ impl DateRule {
         }
     }
 
-    /// crontab(5): "if both fields are restricted (i.e., don't start with *)", either matches.
+    /// crontab(5): "if both fields are restricted (i.e., don't start with *)", either matches. `L`, `W` and `#` restrict
+    /// like a number.
     fn is_either_day(&self) -> bool {
-        !self.days_of_month.is_wildcard && !self.weekdays.is_wildcard
+        !self.days_of_month.numbers.is_wildcard && !self.weekdays.numbers.is_wildcard
     }
 }
 

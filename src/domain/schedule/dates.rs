@@ -1,4 +1,4 @@
-//! The dates on which any of several expressions runs, searched forwards and backwards.
+//! The dates on which a schedule runs, searched forwards and backwards.
 
 use chrono::{Datelike, Days, NaiveDate};
 
@@ -15,73 +15,121 @@ const CYCLE_DAYS: i64 = 146_097;
 const FIRST_DAY: i64 = FIRST_SECOND.div_euclid(SECONDS_PER_DAY) - 1;
 const LAST_DAY: i64 = LAST_SECOND.div_euclid(SECONDS_PER_DAY) + 1;
 
-/// A union of date rules.
+/// A set of dates.
 #[derive(Clone, Debug)]
-pub(super) struct Dates {
-    rules: Vec<DateRule>,
-    /// Bit n: some rule runs in month n.
-    months: u64,
+pub(super) enum Dates {
+    /// Those of any of several expressions.
+    Cron {
+        /// The expressions' rules.
+        rules: Vec<DateRule>,
+        /// Bit n: some rule runs in month n.
+        months: u64,
+    },
+    /// Every so many days, in both directions.
+    Every(DayStep),
+}
+
+/// Every so many days, counted from one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DayStep {
+    /// One of the days.
+    pub anchor: i64,
+    /// How far apart they are; at least 1.
+    pub days: i64,
 }
 
 impl Dates {
     /// The union of `rules`.
-    pub fn new(rules: Vec<DateRule>) -> Self {
+    pub fn of_any(rules: Vec<DateRule>) -> Self {
         let months = rules.iter().fold(0, |set, rule| set | rule.months.values);
-        Self { rules, months }
+        Self::Cron { rules, months }
+    }
+
+    /// Whether `day` is one of them.
+    pub fn contains(&self, day: i64) -> bool {
+        match self {
+            Self::Cron { rules, .. } => matches(rules, date_of(day)),
+            Self::Every(step) => step.previous(day) == day,
+        }
     }
 
     /// The first matching day from `day` on and not after `last`.
     pub fn next(&self, day: i64, last: i64) -> Option<i64> {
-        if day > last {
-            return None;
+        match self {
+            _ if day > last => None,
+            Self::Cron { rules, months } => next(rules, *months, day, last),
+            Self::Every(step) => Some(step.next(day)).filter(|&day| day <= last.min(LAST_DAY)),
         }
-        let last = date_of(last.min(day.saturating_add(CYCLE_DAYS)));
-        let mut date = date_of(day);
-        while date <= last {
-            if self.matches(date) {
-                return Some(day_of_date(date));
-            }
-            date = if self.has_month(date) {
-                date.succ_opt()?
-            } else {
-                first_of_next_month(date)?
-            };
-        }
-        None
     }
 
     /// The last matching day up to `day` and not before `first`.
     pub fn previous(&self, day: i64, first: i64) -> Option<i64> {
-        if day < first {
-            return None;
-        }
-        let first = date_of(first.max(day.saturating_sub(CYCLE_DAYS)));
-        let mut date = date_of(day);
-        while date >= first {
-            if self.matches(date) {
-                return Some(day_of_date(date));
+        match self {
+            _ if day < first => None,
+            Self::Cron { rules, months } => previous(rules, *months, day, first),
+            Self::Every(step) => {
+                Some(step.previous(day)).filter(|&day| day >= first.max(FIRST_DAY))
             }
-            date = if self.has_month(date) {
-                date.pred_opt()?
-            } else {
-                date.with_day(1)?.pred_opt()?
-            };
         }
-        None
     }
 
     /// Whether no date ever matches, as for 30 February.
     pub fn is_empty(&self) -> bool {
-        self.next(0, CYCLE_DAYS).is_none()
+        match self {
+            Self::Cron { rules, months } => next(rules, *months, 0, CYCLE_DAYS).is_none(),
+            Self::Every(_) => false,
+        }
+    }
+}
+
+impl DayStep {
+    fn next(self, day: i64) -> i64 {
+        day + (self.anchor - day).rem_euclid(self.days)
     }
 
-    fn matches(&self, date: NaiveDate) -> bool {
-        self.rules.iter().any(|rule| rule.matches(date))
+    fn previous(self, day: i64) -> i64 {
+        day - (day - self.anchor).rem_euclid(self.days)
     }
+}
 
-    fn has_month(&self, date: NaiveDate) -> bool {
-        self.months >> date.month() & 1 == 1
+fn next(rules: &[DateRule], months: u64, day: i64, last: i64) -> Option<i64> {
+    let last = date_of(last.min(day.saturating_add(CYCLE_DAYS)));
+    let mut date = date_of(day);
+    while date <= last {
+        if matches(rules, date) {
+            return Some(day_of_date(date));
+        }
+        date = if has_month(months, date) {
+            date.succ_opt()?
+        } else {
+            first_of_next_month(date)?
+        };
     }
+    None
+}
+
+fn previous(rules: &[DateRule], months: u64, day: i64, first: i64) -> Option<i64> {
+    let first = date_of(first.max(day.saturating_sub(CYCLE_DAYS)));
+    let mut date = date_of(day);
+    while date >= first {
+        if matches(rules, date) {
+            return Some(day_of_date(date));
+        }
+        date = if has_month(months, date) {
+            date.pred_opt()?
+        } else {
+            date.with_day(1)?.pred_opt()?
+        };
+    }
+    None
+}
+
+fn matches(rules: &[DateRule], date: NaiveDate) -> bool {
+    rules.iter().any(|rule| rule.matches(date))
+}
+
+fn has_month(months: u64, date: NaiveDate) -> bool {
+    months >> date.month() & 1 == 1
 }
 
 /// The day a local second lies in.
@@ -95,7 +143,8 @@ pub(super) fn date_of(day: i64) -> NaiveDate {
     NaiveDate::from_epoch_days(day).expect("between the years 1 and 9999")
 }
 
-fn day_of_date(date: NaiveDate) -> i64 {
+/// The day that is `date`.
+pub(super) fn day_of_date(date: NaiveDate) -> i64 {
     date.to_epoch_days().into()
 }
 
@@ -113,7 +162,7 @@ mod tests {
     use super::*;
 
     fn dates(text: &str) -> Dates {
-        Dates::new(vec![Cron::parse(text).unwrap().dates])
+        Dates::of_any(vec![Cron::parse(text).unwrap().dates])
     }
 
     fn day(text: &str) -> i64 {
@@ -159,5 +208,25 @@ mod tests {
         assert_eq!(first.previous(may, may), Some(may));
         assert_eq!(first.next(may + 1, may + 30), None);
         assert_eq!(first.previous(may - 1, may - 29), None);
+    }
+
+    #[test]
+    fn every_so_many_days_is_counted_both_ways() {
+        let fortnight = Dates::Every(DayStep {
+            anchor: 100,
+            days: 14,
+        });
+        assert_eq!(fortnight.next(101, LAST_DAY), Some(114));
+        assert_eq!(fortnight.next(114, 114), Some(114));
+        assert_eq!(fortnight.next(115, 127), None);
+        assert_eq!(fortnight.previous(99, FIRST_DAY), Some(86));
+        assert_eq!(fortnight.previous(99, 87), None);
+        assert!(fortnight.contains(-12) && !fortnight.contains(-11));
+        let rare = Dates::Every(DayStep {
+            anchor: 0,
+            days: 4_000_000,
+        });
+        assert_eq!(rare.next(1, i64::MAX), None);
+        assert_eq!(rare.previous(-1, i64::MIN), None);
     }
 }

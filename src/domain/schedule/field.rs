@@ -1,13 +1,7 @@
 //! One field of a cron expression: a set of numbers, and whether it was written as a wildcard.
 
-/// The five fields, in the order they are written.
-pub(super) const UNITS: [Unit; 5] = [
-    Unit::Minute,
-    Unit::Hour,
-    Unit::DayOfMonth,
-    Unit::Month,
-    Unit::Weekday,
-];
+/// How many fields an expression has.
+pub(super) const FIELDS: usize = 5;
 
 const MONTHS: [&str; 12] = [
     "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::cron::{Cron, CronError, DateRule};
-use super::field::{UNITS, Unit};
+use super::field::{FIELDS, Unit};
+use super::parse_days::{days_of_month, weekdays};
 use super::parse_field::field;
 
 /// Shown when the number of fields is wrong.
@@ -86,14 +87,14 @@ pub(super) fn expression(text: &str) -> Result<Cron, CronError> {
     if first.text.starts_with('@') {
         return alias(first, &words[1..]);
     }
-    let Ok(words) = <[Token; UNITS.len()]>::try_from(words.as_slice()) else {
+    let Ok(words) = <[Token; FIELDS]>::try_from(words.as_slice()) else {
         return Err(wrong_number_of_fields(&words));
     };
     five_fields(words)
 }
 
-fn five_fields(words: [Token; UNITS.len()]) -> Result<Cron, CronError> {
-    let [minute, hour, day_of_month, month, weekday] = words;
+fn five_fields(words: [Token; FIELDS]) -> Result<Cron, CronError> {
+    let [minute, hour, day, month, weekday] = words;
     let with_swap_hint = |error: CronError| CronError {
         hint: swap_hint(words).or(error.hint),
         ..error
@@ -102,9 +103,9 @@ fn five_fields(words: [Token; UNITS.len()]) -> Result<Cron, CronError> {
         minutes: field(Unit::Minute, minute)?,
         hours: field(Unit::Hour, hour).map_err(with_swap_hint)?,
         dates: DateRule {
-            days_of_month: field(Unit::DayOfMonth, day_of_month)?,
+            days_of_month: days_of_month(day)?,
             months: field(Unit::Month, month)?,
-            weekdays: field(Unit::Weekday, weekday)?,
+            weekdays: weekdays(weekday)?,
         },
     })
 }
@@ -153,7 +154,7 @@ fn unknown_alias(word: Token, lower: &str, rest: &[Token]) -> CronError {
 }
 
 /// `0 30 * * *`: by far the most common reason for an hour above 23.
-fn swap_hint(words: [Token; UNITS.len()]) -> Option<String> {
+fn swap_hint(words: [Token; FIELDS]) -> Option<String> {
     let number = |word: Token| {
         let is_plain = word.text.bytes().all(|byte| byte.is_ascii_digit());
         is_plain.then(|| word.text.parse::<u32>().ok()).flatten()
@@ -185,13 +186,11 @@ fn wrong_number_of_fields(words: &[Token]) -> CronError {
         message: format!("a schedule has five fields, this one has {}", words.len()),
         hint: Some(FIVE_FIELDS.to_owned()),
     };
-    if words.len() < UNITS.len() {
+    if words.len() < FIELDS {
         return error;
     }
     let is_foreign = words.len() <= MOST_FOREIGN_FIELDS
-        && words[UNITS.len()..]
-            .iter()
-            .all(|&word| is_like_a_field(word));
+        && words[FIELDS..].iter().all(|&word| is_like_a_field(word));
     if !is_foreign {
         return error.hint(
             "the command goes under `command`, the schedule is only the five fields before it",
@@ -210,20 +209,20 @@ fn wrong_number_of_fields(words: &[Token]) -> CronError {
 /// Whether a sixth or seventh word belongs to a foreign cron dialect rather than to a command.
 fn is_like_a_field(word: Token) -> bool {
     let is_foreign = |byte: u8| byte.is_ascii_digit() || b"*?LW#,-/".contains(&byte);
-    word.text.bytes().all(is_foreign) || field(Unit::Weekday, word).is_ok()
+    word.text.bytes().all(is_foreign) || weekdays(word).is_ok()
 }
 
 /// `0 0 12 * * ?` as five fields, if nothing but a leading zero and a trailing year gets lost.
 /// With a `?` it is Quartz, whose weekday numbers are not cron's: 1 is Sunday.
 fn without_seconds(words: &[Token]) -> Option<String> {
     let (seconds, rest) = words.split_first()?;
-    let (five, year) = rest.split_at(UNITS.len());
+    let (five, year) = rest.split_at(FIELDS);
     if seconds.text != "0" || year.iter().any(|year| !["*", "?"].contains(&year.text)) {
         return None;
     }
     let is_quartz = five.iter().any(|word| word.text == "?");
     if is_quartz
-        && five[UNITS.len() - 1]
+        && five[FIELDS - 1]
             .text
             .bytes()
             .any(|byte| byte.is_ascii_digit())
@@ -256,7 +255,7 @@ mod tests {
             "0 0 0 L * *",
             "0 0 0 L * *",
             "seconds are not supported",
-            "minute, hour",
+            "`0 0 L * *`",
         ),
         (
             "0 0 12 * * ?",
@@ -394,10 +393,103 @@ mod tests {
         ("0~30 * * * *", "0~30", "random", "pick"),
         ("1.5 * * * *", "1.5", "whole number", ""),
         ("0 0 ? * *", "?", "`?` is Quartz", "write `*`"),
-        ("0 0 L * *", "L", "unexpected `L`", ""),
-        ("0 0 15W * *", "W", "unexpected `W`", ""),
-        ("0 0 * * 5L", "L", "unexpected `L`", ""),
-        ("0 0 * * 5#2", "#2", "unexpected `#2`", ""),
+        (
+            "0 0 32W * *",
+            "32",
+            "day of month 32 is out of range 1-31",
+            "",
+        ),
+        ("0 0 W * *", "W", "number before `W` is missing", "`15W` is"),
+        (
+            "0 0 1-5W * *",
+            "1-5W",
+            "`W` stands after a single day",
+            "`1W,15W`",
+        ),
+        (
+            "0 0 L-3 * *",
+            "L-3",
+            "`L-3` is not supported",
+            "counted from",
+        ),
+        ("0 0 L/2 * *", "L", "unexpected `L`", ""),
+        (
+            "0 0 5L * *",
+            "5L",
+            "`5L` belongs in the day of week",
+            "last Friday",
+        ),
+        (
+            "0 0 5#2 * *",
+            "5#2",
+            "belongs in the day of week",
+            "second one",
+        ),
+        (
+            "0 0 * L *",
+            "L",
+            "`L` means nothing in the month field",
+            "`0 0 L * *`",
+        ),
+        (
+            "L 0 * * *",
+            "L",
+            "nothing in the minute field",
+            "day fields",
+        ),
+        (
+            "0 15W * * *",
+            "15W",
+            "nothing in the hour field",
+            "day fields",
+        ),
+        (
+            "0 0 * * L",
+            "L",
+            "`L` alone is not a day",
+            "`5L` is the last Friday",
+        ),
+        ("0 0 * * 8L", "8", "day of week 8 is out of range 0-7", ""),
+        (
+            "0 0 * * 15W",
+            "15W",
+            "belongs in the day of month",
+            "nearest",
+        ),
+        (
+            "0 0 * * LW",
+            "LW",
+            "belongs in the day of month",
+            "last weekday",
+        ),
+        (
+            "0 0 * * 0#6",
+            "6",
+            "`#6` is out of range 1-5",
+            "last one is `0L`",
+        ),
+        ("0 0 * * 5#0", "0", "`#0` is out of range 1-5", "`5L`"),
+        ("0 0 * * 5#", "", "number after `#` is missing", ""),
+        (
+            "0 0 * * #2",
+            "#2",
+            "day of week before `#` is missing",
+            "`5#2`",
+        ),
+        (
+            "0 0 * * 5#L",
+            "5#L",
+            "unexpected `L` after `#`",
+            "write `5L`",
+        ),
+        ("0 0 * * 1-5#2", "1-5#2", "after a single day", "`1#1,2#1`"),
+        (
+            "0 0 * * mon-friL",
+            "mon-friL",
+            "after a single day",
+            "a list",
+        ),
+        ("0 0 * * 5#2-3", "-3", "unexpected `-3`", ""),
         ("*5 * * * *", "5", "unexpected `5` after `*`", ""),
         ("5* * * * *", "*", "unexpected `*`", ""),
         ("1-2-3 * * * *", "-3", "unexpected `-3`", ""),

@@ -3,18 +3,32 @@
 use super::cron::CronError;
 use super::field::{Field, Unit, stepped};
 use super::parse::Token;
+use super::parse_days::refuse_letters;
 
 /// The number Sunday has at the end of a range.
 const SUNDAY_AT_THE_END: u32 = 7;
 
-/// Parses the list in `token`.
+/// Parses the list in `token`, as it may be written in the minute, hour and month fields.
 pub(super) fn field(unit: Unit, token: Token) -> Result<Field, CronError> {
+    field_with(unit, token, |item| {
+        refuse_letters(unit, item).map(|()| false)
+    })
+}
+
+/// Parses the list in `token`; entries that `take` has dealt with (it says so) add no number.
+pub(super) fn field_with(
+    unit: Unit,
+    token: Token,
+    mut take: impl FnMut(Token) -> Result<bool, CronError>,
+) -> Result<Field, CronError> {
     let mut values = 0;
     for item in token.split(|c| c == ',') {
         if item.text.is_empty() {
             return Err(empty_item(unit, token, item));
         }
-        values |= list_item(unit, item)?;
+        if !take(item)? {
+            values |= list_item(unit, item)?;
+        }
     }
     Ok(Field {
         values,
@@ -177,7 +191,7 @@ fn bare_step(unit: Unit, item: Token, base: Token, first: u32, step: Token) -> C
 }
 
 /// A number or a name, inside the field's range.
-fn value(unit: Unit, token: Token) -> Result<u32, CronError> {
+pub(super) fn value(unit: Unit, token: Token) -> Result<u32, CronError> {
     if let Some(name) = (0..)
         .zip(unit.names())
         .find(|(_, name)| name.eq_ignore_ascii_case(token.text))
@@ -218,7 +232,7 @@ fn unknown_name(unit: Unit, token: Token) -> CronError {
 }
 
 /// The token as a number; `None` for one too large to be in any range.
-fn number(token: Token, missing: &str) -> Result<Option<u32>, CronError> {
+pub(super) fn number(token: Token, missing: &str) -> Result<Option<u32>, CronError> {
     if token.text.is_empty() {
         return Err(token.error(missing));
     }

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chrono::{NaiveDateTime, TimeDelta, Timelike};
+use chrono::{NaiveDateTime, SubsecRound, TimeDelta, Timelike};
 use proptest::prelude::*;
 
-use super::testing::{slots_between, timetable, utc};
-use super::{Cron, Instant, Slot, Timetable, Zone};
+use super::testing::{crons, slots_between, timetable, utc, wall, zone};
+use super::{Cron, Instant, Interval, Pace, Rule, Slot, Timetable, Zone};
 
 /// Zones with an hour, half an hour, two hours, a day or nothing to change, on all sides of UTC.
 const ZONES: [&str; 14] = [
@@ -59,9 +59,12 @@ fn asks_for(cron: &Cron, local: NaiveDateTime) -> bool {
         && cron.dates.matches(local.date())
 }
 
+/// Whether a fixed-time (or a wildcard) rule asks for a wall-clock minute.
+type Asked<'a> = dyn Fn(bool, NaiveDateTime) -> bool + 'a;
+
 /// The rule told minute by minute of real time: what the clocks show, what they jump over, and what
 /// they have shown since the last change of calendar.
-fn oracle(crons: &[Cron], zone: &Zone, after: Instant, until: Instant) -> Vec<Slot> {
+fn oracle(asked_by: &Asked, zone: &Zone, after: Instant, until: Instant) -> Vec<Slot> {
     let minute = TimeDelta::minutes(1);
     let mut slots: BTreeMap<Instant, Slot> = BTreeMap::new();
     let mut seen: BTreeSet<NaiveDateTime> = BTreeSet::new();
@@ -78,13 +81,8 @@ fn oracle(crons: &[Cron], zone: &Zone, after: Instant, until: Instant) -> Vec<Sl
         }
         fresh.push(local);
         fresh.retain(|time| seen.insert(*time));
-        let is_asked = |is_fixed, time| {
-            crons
-                .iter()
-                .any(|cron| cron.is_fixed_time() == is_fixed && asks_for(cron, time))
-        };
-        let asked = fresh.into_iter().find(|&time| is_asked(true, time));
-        if let Some(nominal) = asked.or_else(|| is_asked(false, local).then_some(local)) {
+        let asked = fresh.into_iter().find(|&time| asked_by(true, time));
+        if let Some(nominal) = asked.or_else(|| asked_by(false, local).then_some(local)) {
             let is_fixed = asked.is_some();
             slots.insert(
                 at,
@@ -124,10 +122,13 @@ fn expression() -> impl Strategy<Value = String> {
         prop::sample::select(vec!["0", "1", "2", "1-3", "23"]).prop_map(str::to_owned)
     ];
     let rarely = |field: BoxedStrategy<String>| prop_oneof![3 => Just("*".to_owned()), 1 => field];
+    let letters = |texts: &'static [&str]| prop::sample::select(texts).prop_map(str::to_owned);
+    let day = prop_oneof![3 => list(1, 31), 1 => letters(&["L", "LW", "15W", "1W,L", "31W"])];
+    let weekday = prop_oneof![3 => list(0, 6), 1 => letters(&["5L", "0#2", "7#1,3L", "1#5"])];
     let days = (
-        rarely(list(1, 31).boxed()),
+        rarely(day.boxed()),
         rarely(list(1, 12).boxed()),
-        rarely(list(0, 6).boxed()),
+        rarely(weekday.boxed()),
     );
     (minute, hour, days).prop_map(|(minute, hour, (day, month, weekday))| {
         format!("{minute} {hour} {day} {month} {weekday}")
@@ -140,6 +141,25 @@ fn tables() -> impl Strategy<Value = Timetable> {
         let expressions: Vec<&str> = expressions.iter().map(String::as_str).collect();
         timetable(zone, &expressions)
     })
+}
+
+/// Days or elapsed time, from an anchor before all of the days, or between them.
+fn intervals() -> impl Strategy<Value = Timetable> {
+    let pace = prop_oneof![
+        (1i64..=10).prop_map(Pace::Days),
+        (300i64..=200_000).prop_map(Pace::Seconds),
+    ];
+    let long_ago =
+        (0i64..86_400).prop_map(|second| utc("1969-01-01T00:00:00Z") + TimeDelta::seconds(second));
+    let anchor = prop_oneof![3 => long_ago.boxed(), 1 => instants().boxed()];
+    (prop::sample::select(&ZONES[..]), pace, anchor).prop_map(|(name, pace, anchor)| {
+        let anchor = anchor.trunc_subsecs(0).naive_utc();
+        Timetable::every(Interval { pace, anchor }, zone(name), None, None)
+    })
+}
+
+fn tables_of_any_kind() -> impl Strategy<Value = Timetable> {
+    prop_oneof![3 => tables().boxed(), 1 => intervals().boxed()]
 }
 
 /// An instant within three days of one of the days, now and then with a fraction of a second.
@@ -164,13 +184,37 @@ proptest! {
     #[test]
     fn slots_are_those_of_the_rule_told_minute_by_minute(table in tables(), after in whole_minutes()) {
         let until = after + TimeDelta::days(2);
-        let crons: Vec<Cron> = table.course.crons().cloned().collect();
-        let expected = oracle(&crons, table.zone(), after, until);
+        let crons = crons(&table);
+        let asked = |is_fixed, time| {
+            crons
+                .iter()
+                .any(|cron| cron.is_fixed_time() == is_fixed && asks_for(cron, time))
+        };
+        let expected = oracle(&asked, table.zone(), after, until);
         prop_assert_eq!(slots_between(&table, after, until), expected);
     }
 
     #[test]
-    fn the_next_slot_is_always_later(table in tables(), t in instants()) {
+    fn days_are_fixed_times_of_some_dates(
+        name in prop::sample::select(&ZONES[..]),
+        days in 1i64..=3,
+        minute in prop_oneof![0i64..240, 0i64..1440],
+        after in whole_minutes(),
+    ) {
+        let anchor = wall("1969-01-01T00:00:00") + TimeDelta::minutes(minute);
+        let pace = Pace::Days(days);
+        let table = Timetable::every(Interval { pace, anchor }, zone(name), None, None);
+        let asked = |is_fixed, time: NaiveDateTime| {
+            let since = time.date() - anchor.date();
+            is_fixed && time.time() == anchor.time() && since.num_days() % days == 0
+        };
+        let until = after + TimeDelta::days(2);
+        let expected = oracle(&asked, table.zone(), after, until);
+        prop_assert_eq!(slots_between(&table, after, until), expected);
+    }
+
+    #[test]
+    fn the_next_slot_is_always_later(table in tables_of_any_kind(), t in instants()) {
         let mut last = t;
         for slot in table.after(t).take(500) {
             prop_assert!(slot.at > last);
@@ -178,7 +222,7 @@ proptest! {
         }
         let mut one_by_one = t;
         for slot in table.after(t).take(20) {
-            let next = table.after(one_by_one).next().unwrap();
+            let next = table.after(one_by_one).next().expect("the walk has one");
             prop_assert_eq!(next, slot);
             one_by_one = next.at;
         }
@@ -186,7 +230,7 @@ proptest! {
 
     #[test]
     fn windows_join_without_loss_or_repeat(
-        table in tables(),
+        table in tables_of_any_kind(),
         a in instants(),
         hours in (0i64..60, 0i64..60),
     ) {
@@ -201,7 +245,7 @@ proptest! {
     }
 
     #[test]
-    fn the_newest_slot_is_the_last_one_walked_over(table in tables(), until in instants()) {
+    fn the_newest_slot_is_the_last_one_walked_over(table in tables_of_any_kind(), until in instants()) {
         let slots = slots_between(&table, until - TimeDelta::days(4), until);
         if let Some(last) = slots.last() {
             prop_assert_eq!(table.last_until(until), Some(*last));
@@ -224,16 +268,19 @@ proptest! {
         let slots = slots_between(&table, t, t + TimeDelta::days(3));
         let nominal: BTreeSet<NaiveDateTime> = slots.iter().map(|slot| slot.nominal).collect();
         let repeats_a_date = zone == "Pacific/Kwajalein";
-        if table.course.crons().all(Cron::is_fixed_time) && !repeats_a_date {
+        if crons(&table).iter().all(Cron::is_fixed_time) && !repeats_a_date {
             prop_assert_eq!(nominal.len(), slots.len());
         }
     }
 
     #[test]
-    fn bounds_cut_and_change_nothing_else(table in tables(), start in instants(), hours in 0i64..72) {
+    fn bounds_cut_and_change_nothing_else(table in tables_of_any_kind(), start in instants(), hours in 0i64..72) {
         let end = start + TimeDelta::hours(hours);
-        let crons: Vec<Cron> = table.course.crons().cloned().collect();
-        let bounded = Timetable::new(crons, table.zone().clone(), Some(start), Some(end));
+        let zone = table.zone().clone();
+        let bounded = match table.rule() {
+            Rule::Crons(crons) => Timetable::new(crons.clone(), zone, Some(start), Some(end)),
+            Rule::Every(interval) => Timetable::every(*interval, zone, Some(start), Some(end)),
+        };
         let long_ago = start - TimeDelta::days(400);
         let slots: Vec<Slot> = bounded.after(long_ago).collect();
         prop_assert_eq!(&slots, &slots_between(&table, start - TimeDelta::nanoseconds(1), end));

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, NaiveDateTime};
 
-use super::{Cron, Instant, Slot, Timetable, Zone};
+use super::{Cron, Instant, Interval, Pace, Rule, Slot, Timetable, Zone};
 
 /// A zone by its name.
 pub fn zone(name: &str) -> Zone {
@@ -29,6 +29,23 @@ pub(super) fn timetable(zone_name: &str, expressions: &[&str]) -> Timetable {
         .iter()
         .map(|text| Cron::parse(text).unwrap_or_else(|error| panic!("{text}: {error:?}")));
     Timetable::new(crons.collect(), zone(zone_name), None, None)
+}
+
+/// A timetable of `pace` from `anchor`, without bounds.
+pub(super) fn every(zone_name: &str, pace: &str, anchor: &str) -> Timetable {
+    let interval = Interval {
+        pace: Pace::parse(pace).unwrap_or_else(|error| panic!("{pace}: {error:?}")),
+        anchor: wall(anchor),
+    };
+    Timetable::every(interval, zone(zone_name), None, None)
+}
+
+/// The expressions of a timetable of some.
+pub(super) fn crons(table: &Timetable) -> Vec<Cron> {
+    match table.rule() {
+        Rule::Crons(crons) => crons.clone(),
+        Rule::Every(interval) => panic!("{}", interval.text()),
+    }
 }
 
 /// The slots in `(after, until]`, walked over one by one.

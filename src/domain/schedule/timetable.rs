@@ -3,19 +3,40 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use chrono::{SecondsFormat, TimeDelta};
+use chrono::{NaiveDate, SecondsFormat, TimeDelta};
 
+use super::elapsed::Elapsed;
 use super::walk::{Course, Window};
-use super::{Cron, Instant, Slot, Zone};
+use super::{Cron, Instant, Interval, LocalTime, Pace, Slot, Zone};
 
-/// All slots of a job: the union of its expressions in one zone, between its first and its last
-/// instant. DST follows Debian's cron(8), see `stretch`; slots strictly increase, and those of
-/// `(a, b]` and `(b, c]` make those of `(a, c]`.
+/// All slots of a job: those of its rule in one zone, between its first and its last instant. DST follows Debian's
+/// cron(8), see `stretch`; slots strictly increase, and those of `(a, b]` and `(b, c]` make those of `(a, c]`.
 #[derive(Clone, Debug)]
 pub struct Timetable {
-    pub(super) course: Course,
+    rule: Rule,
+    ticks: Ticks,
+    /// No slot is before this second: that of the anchor.
+    first_second: i64,
     start_at: Option<Instant>,
     end_at: Option<Instant>,
+}
+
+/// What a job says about its times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// `schedule`: the union of some expressions.
+    Crons(Vec<Cron>),
+    /// `every` and `anchor`.
+    Every(Interval),
+}
+
+/// How its instants are found.
+#[derive(Clone, Debug)]
+enum Ticks {
+    /// Wall-clock times of dates.
+    Clock(Course),
+    /// Elapsed time.
+    Elapsed(Elapsed),
 }
 
 impl Timetable {
@@ -27,15 +48,57 @@ impl Timetable {
         end_at: Option<Instant>,
     ) -> Self {
         Self {
-            course: Course::new(crons, zone),
+            ticks: Ticks::Clock(Course::of_crons(&crons, zone)),
+            rule: Rule::Crons(crons),
+            first_second: i64::MIN,
             start_at,
             end_at,
         }
     }
 
-    /// The zone whose wall clock the expressions mean.
+    /// The slots of `interval`, from `start_at` to `end_at`, both inclusive. Whole days are a fixed-time schedule;
+    /// elapsed time is counted from the first instant at which the clocks show the anchor.
+    pub fn every(
+        interval: Interval,
+        zone: Zone,
+        start_at: Option<Instant>,
+        end_at: Option<Instant>,
+    ) -> Self {
+        let anchor = match zone.resolve(interval.anchor) {
+            LocalTime::One(at) | LocalTime::Gap { at } | LocalTime::Fold { first: at, .. } => at,
+        };
+        let ticks = match interval.pace {
+            Pace::Days(days) => Ticks::Clock(Course::of_days(interval.anchor, days, zone)),
+            Pace::Seconds(step) => Ticks::Elapsed(Elapsed::new(anchor, step, zone)),
+        };
+        Self {
+            rule: Rule::Every(interval),
+            ticks,
+            first_second: second_from(anchor),
+            start_at,
+            end_at,
+        }
+    }
+
+    /// What the job says.
+    pub fn rule(&self) -> &Rule {
+        &self.rule
+    }
+
+    /// The rule for people, a text for each expression: `30 2 * * *`, `every 2w from 2026-01-05T09:00`.
+    pub fn texts(&self) -> Vec<String> {
+        match &self.rule {
+            Rule::Crons(crons) => crons.iter().map(Cron::canonical).collect(),
+            Rule::Every(interval) => vec![interval.text()],
+        }
+    }
+
+    /// The zone whose wall clock is meant.
     pub fn zone(&self) -> &Zone {
-        self.course.zone()
+        match &self.ticks {
+            Ticks::Clock(course) => course.zone(),
+            Ticks::Elapsed(elapsed) => elapsed.zone(),
+        }
     }
 
     /// The first instant that can be a slot, if there is one.
@@ -52,7 +115,21 @@ impl Timetable {
     /// nothing fires in 400 years.
     pub fn after(&self, t: Instant) -> impl Iterator<Item = Slot> + '_ {
         let window = self.window(t.timestamp() + 1, i64::MAX);
-        self.course.forwards(window).flatten()
+        let (clock, elapsed) = match &self.ticks {
+            Ticks::Clock(course) => (Some(course.forwards(window).flatten()), None),
+            Ticks::Elapsed(elapsed) => (None, Some(elapsed.forwards(window))),
+        };
+        clock
+            .into_iter()
+            .flatten()
+            .chain(elapsed.into_iter().flatten())
+    }
+
+    /// The wall-clock dates that slots after `t` are asked for on, in their order, each once in a row.
+    pub fn dates_after(&self, t: Instant) -> impl Iterator<Item = NaiveDate> + '_ {
+        let mut last = None;
+        let dates = self.after(t).map(|slot| slot.nominal.date());
+        dates.filter(move |date| last.replace(*date) != Some(*date))
     }
 
     /// The newest slot at or before `t`.
@@ -65,26 +142,23 @@ impl Timetable {
         self.newest(second_from(t) - 1)
     }
 
-    /// The slot before `t` that the expressions ask for, even where `start_at` comes after it: the
+    /// The slot before `t` that the rule asks for, even where `start_at` or the anchor comes after it: the
     /// interval of the first slot begins there.
     pub fn tick_before(&self, t: Instant) -> Option<Instant> {
         let window = Window {
             first: i64::MIN,
             last: second_from(t) - 1,
         };
-        let slot = self.course.backwards(window).next()?.newest();
-        slot.map(|slot| slot.at)
-    }
-
-    /// Its expressions, as they were given.
-    pub fn crons(&self) -> impl Iterator<Item = &Cron> {
-        self.course.crons()
+        self.newest_in(window).map(|slot| slot.at)
     }
 
     /// How many slots lie in `(after, until]`.
     pub fn count(&self, after: Instant, until: Instant) -> u64 {
         let window = self.window(after.timestamp() + 1, until.timestamp());
-        self.course.forwards(window).map(|batch| batch.len()).sum()
+        match &self.ticks {
+            Ticks::Clock(course) => course.forwards(window).map(|batch| batch.len()).sum(),
+            Ticks::Elapsed(elapsed) => elapsed.count(window),
+        }
     }
 
     /// The shortest gap between slots, as far as a week of weeks shows it; none with fewer than two slots.
@@ -102,19 +176,27 @@ impl Timetable {
 
     /// Whether no date ever matches, as for `0 0 30 2 *`, whatever `start_at` and `end_at` say.
     pub fn never_fires(&self) -> bool {
-        self.course.is_empty()
+        match &self.ticks {
+            Ticks::Clock(course) => course.is_empty(),
+            Ticks::Elapsed(_) => false,
+        }
     }
 
-    /// What the schedule means, as readable text: equal for equal expressions in any order and
-    /// spelling, zone name and `end_at`. `start_at` is not in it: moving it is no new schedule.
+    /// What the schedule means, as readable text: equal for equal rules in any order and spelling, zone name and
+    /// `end_at`. `start_at` is not in it: moving it is no new schedule.
     pub fn fingerprint(&self) -> String {
-        let crons: BTreeSet<String> = self.course.crons().map(Cron::canonical).collect();
-        let crons: Vec<String> = crons.into_iter().collect();
-        let mut text = format!(
-            "cron({}) timezone({})",
-            crons.join(" | "),
-            self.zone().name()
-        );
+        let mut text = match &self.rule {
+            Rule::Crons(crons) => {
+                let crons: BTreeSet<String> = crons.iter().map(Cron::canonical).collect();
+                let crons: Vec<String> = crons.into_iter().collect();
+                format!("cron({})", crons.join(" | "))
+            }
+            Rule::Every(interval) => {
+                let (pace, anchor) = (interval.pace.canonical(), interval.anchor_text());
+                format!("every({pace}) anchor({anchor})")
+            }
+        };
+        write!(text, " timezone({})", self.zone().name()).expect("a String takes everything");
         if let Some(end_at) = self.end_at {
             let end_at = end_at.to_rfc3339_opts(SecondsFormat::AutoSi, true);
             write!(text, " end_at({end_at})").expect("a String takes everything");
@@ -123,12 +205,19 @@ impl Timetable {
     }
 
     fn newest(&self, last: i64) -> Option<Slot> {
-        let window = self.window(i64::MIN, last);
-        self.course.backwards(window).next()?.newest()
+        self.newest_in(self.window(i64::MIN, last))
     }
 
-    /// The seconds from `first` to `last` that lie between `start_at` and `end_at`.
+    fn newest_in(&self, window: Window) -> Option<Slot> {
+        match &self.ticks {
+            Ticks::Clock(course) => course.backwards(window).next()?.newest(),
+            Ticks::Elapsed(elapsed) => elapsed.newest(window),
+        }
+    }
+
+    /// The seconds from `first` to `last` that lie between the anchor or `start_at` and `end_at`.
     fn window(&self, first: i64, last: i64) -> Window {
+        let first = first.max(self.first_second);
         Window {
             first: self.start_at.map_or(first, |t| first.max(second_from(t))),
             last: self.end_at.map_or(last, |t| last.min(t.timestamp())),
@@ -142,195 +231,4 @@ fn second_from(t: Instant) -> i64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use chrono::{Datelike, Timelike};
-
-    use super::super::testing::{slots_between, timetable, utc, wall};
-    use super::*;
-
-    #[test]
-    fn of_expressions_at_one_instant_the_fixed_one_is_told() {
-        let night = utc("2026-03-29T00:59:00Z");
-        let first = |expressions: &[&str]| {
-            timetable("Europe/Berlin", expressions)
-                .after(night)
-                .next()
-                .unwrap()
-        };
-        let slot = first(&["*/30 * * * *", "45 2 * * *", "15 2 * * *", "0 3 * * *"]);
-        assert_eq!(
-            (slot.at, slot.nominal),
-            (utc("2026-03-29T01:00:00Z"), wall("2026-03-29T02:15:00"))
-        );
-        assert!(slot.is_fixed);
-        let slot = first(&["*/30 * * * *"]);
-        assert_eq!(slot.nominal, wall("2026-03-29T03:00:00"));
-        assert!(!slot.is_fixed);
-    }
-
-    #[test]
-    fn a_fold_over_midnight_keeps_the_order() {
-        let table = timetable(
-            "America/St_Johns",
-            &["0 0 * * *", "30 23 * * *", "0 * * * *"],
-        );
-        let (after, until) = (utc("2006-10-29T01:00:00Z"), utc("2006-10-29T04:00:00Z"));
-        let times: Vec<String> = slots_between(&table, after, until)
-            .iter()
-            .map(|slot| {
-                format!(
-                    "{} {}",
-                    slot.at.format("%H:%M"),
-                    slot.nominal.format("%d %H:%M")
-                )
-            })
-            .collect();
-        assert_eq!(
-            times,
-            [
-                "01:30 28 23:00",
-                "02:00 28 23:30",
-                "02:30 29 00:00",
-                "03:30 29 00:00"
-            ]
-        );
-    }
-
-    #[test]
-    fn rules_newer_than_any_crate_of_zone_names_hold() {
-        let table = timetable("America/Vancouver", &["0 9 * * *"]);
-        let slot = table.after(utc("2026-12-01T00:00:00Z")).next().unwrap();
-        assert_eq!(slot.at, utc("2026-12-01T16:00:00Z"));
-    }
-
-    #[test]
-    fn local_mean_time_has_whole_local_minutes() {
-        // Berlin was 53 min 28 s ahead of Greenwich until 1893-04-01.
-        let table = timetable("Europe/Berlin", &["0 12 * * *", "* * * * *"]);
-        let slots: Vec<Slot> = table.after(utc("1893-03-31T22:00:00Z")).take(200).collect();
-        assert_eq!(slots[0].at, utc("1893-03-31T22:00:32Z"));
-        assert!(slots.is_sorted_by_key(|slot| slot.at));
-        assert!(slots.iter().all(|slot| slot.nominal.second() == 0));
-    }
-
-    #[test]
-    fn a_gap_may_end_within_a_minute() {
-        // Berlin's clocks went from 00:00:00 to 00:06:32.
-        let table = timetable("Europe/Berlin", &["0,5,7 0 1 4 *"]);
-        let slots: Vec<_> = table
-            .after(utc("1893-03-31T12:00:00Z"))
-            .take(2)
-            .map(|slot| (slot.at, slot.nominal, slot.is_shifted(table.zone())))
-            .collect();
-        let jump = utc("1893-03-31T23:06:32Z");
-        assert_eq!(slots[0], (jump, wall("1893-04-01T00:00:00"), true));
-        assert_eq!(
-            slots[1],
-            (
-                utc("1893-03-31T23:07:00Z"),
-                wall("1893-04-01T00:07:00"),
-                false
-            )
-        );
-    }
-
-    #[test]
-    fn both_bounds_are_included_to_the_nanosecond() {
-        let nanosecond = chrono::TimeDelta::nanoseconds(1);
-        let (first, last) = (utc("2026-11-30T09:00:00Z"), utc("2026-12-02T09:00:00Z"));
-        let count = |start, end| {
-            let cron = Cron::parse("0 9 * * *").unwrap();
-            let zone = timetable("UTC", &[]).zone().clone();
-            let table = Timetable::new(vec![cron], zone, Some(start), Some(end));
-            table.count(Instant::MIN_UTC, Instant::MAX_UTC)
-        };
-        assert_eq!(count(first, last), 3);
-        assert_eq!(count(first + nanosecond, last), 2);
-        assert_eq!(count(first, last - nanosecond), 2);
-        assert_eq!(count(last, first), 0);
-    }
-
-    #[test]
-    fn what_never_fires_ends_at_once() {
-        let now = utc("2026-11-30T00:00:00Z");
-        for expressions in [&["0 0 30 2 *"][..], &["0 0 31 4 *", "0 0 31 2,6,9 *"], &[]] {
-            let table = timetable("Europe/Berlin", expressions);
-            assert!(table.never_fires());
-            assert_eq!(table.after(now).next(), None);
-            assert_eq!(table.last_until(now), None);
-            assert_eq!(table.count(Instant::MIN_UTC, Instant::MAX_UTC), 0);
-        }
-    }
-
-    #[test]
-    fn leap_days_are_found_at_any_distance() {
-        let table = timetable("Europe/Berlin", &["30 2 29 2 *"]);
-        assert!(!table.never_fires());
-        let years: Vec<i32> = table
-            .after(utc("2026-01-01T00:00:00Z"))
-            .take(97)
-            .map(|slot| slot.nominal.year())
-            .collect();
-        assert_eq!(
-            (years[0], years[18], years[19], years[96]),
-            (2028, 2104, 2108, 2424)
-        );
-        let last = table.last_until(utc("2104-02-28T00:00:00Z")).unwrap();
-        assert_eq!(last.nominal, wall("2096-02-29T02:30:00"));
-    }
-
-    #[test]
-    fn no_instant_is_out_of_range() {
-        for zone in ["UTC", "Europe/Berlin", "Pacific/Apia"] {
-            let table = timetable(zone, &["30 2 * * *"]);
-            for t in [
-                "0001-01-01T00:00:00Z",
-                "0001-01-04T00:00:00Z",
-                "9999-12-28T00:00:00Z",
-                "9999-12-31T23:59:59Z",
-            ] {
-                let t = utc(t);
-                let _ = (
-                    table.after(t).next(),
-                    table.last_until(t),
-                    table.last_before(t),
-                );
-            }
-            for t in [Instant::MIN_UTC, Instant::MAX_UTC] {
-                let _ = (
-                    table.after(t).next(),
-                    table.last_until(t),
-                    table.last_before(t),
-                );
-            }
-            assert_eq!(table.after(utc("9999-12-20T00:00:00Z")).count(), 9);
-        }
-    }
-
-    #[test]
-    fn a_fingerprint_is_over_the_meaning() {
-        let end = Some(utc("2026-12-31T00:00:00Z"));
-        let print = |zone: &str, expressions: &[&str]| timetable(zone, expressions).fingerprint();
-        let berlin = |expressions: &[&str]| print("Europe/Berlin", expressions);
-        assert_eq!(
-            berlin(&["30 2 * * *"]),
-            "cron(30 2 * * *) timezone(Europe/Berlin)"
-        );
-        assert_eq!(
-            berlin(&["0 0 1 JAN 7", "@daily"]),
-            berlin(&["0  0 * * *", "0 0 1 1 0", "@midnight"])
-        );
-        assert_ne!(berlin(&["*/15 2 * * *"]), berlin(&["0,15,30,45 2 * * *"]));
-        assert_ne!(berlin(&["@daily"]), print("Europe/Vienna", &["@daily"]));
-        let table = timetable("UTC", &["@daily"]);
-        let crons: Vec<Cron> = table.course.crons().cloned().collect();
-        let bounded = |start, end| {
-            Timetable::new(crons.clone(), table.zone().clone(), start, end).fingerprint()
-        };
-        assert_eq!(bounded(end, None), bounded(None, None));
-        assert_eq!(
-            bounded(None, end),
-            "cron(0 0 * * *) timezone(UTC) end_at(2026-12-31T00:00:00Z)"
-        );
-    }
-}
+mod tests;

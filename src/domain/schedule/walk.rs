@@ -1,8 +1,10 @@
 //! Walks over the slots of a timetable, a date of a stretch at a time, in either direction.
 
+use chrono::{NaiveDateTime, Timelike};
+
 use super::Cron;
 use super::batch::{Batch, local_second, minute_at, minutes_between};
-use super::dates::{Dates, SECONDS_PER_DAY, date_of, day_of};
+use super::dates::{Dates, DayStep, SECONDS_PER_DAY, day_of, day_of_date};
 use super::minutes::Minutes;
 use super::stretch::Stretch;
 use super::zone::{FIRST_SECOND, LAST_SECOND, Zone};
@@ -14,14 +16,17 @@ const MARGIN_DAYS: i64 = 3;
 #[derive(Clone, Debug)]
 pub(super) struct Course {
     zone: Zone,
+    /// All dates of all rules.
     dates: Dates,
     rules: Vec<DayRule>,
+    /// How far into its minute each slot is; 0 for cron.
+    second_of_minute: i64,
 }
 
-/// One expression: the minutes of each of its dates.
+/// The same minutes on each of some dates.
 #[derive(Clone, Debug)]
 struct DayRule {
-    cron: Cron,
+    dates: Dates,
     minutes: Minutes,
     is_fixed: bool,
 }
@@ -63,28 +68,44 @@ pub(super) struct Backwards<'a> {
 
 impl Course {
     /// The course of the union of `crons`.
-    pub fn new(crons: Vec<Cron>, zone: Zone) -> Self {
-        let dates = Dates::new(crons.iter().map(|cron| cron.dates).collect());
-        let rules = crons.into_iter().map(|cron| DayRule {
+    pub fn of_crons(crons: &[Cron], zone: Zone) -> Self {
+        let rules = crons.iter().map(|cron| DayRule {
+            dates: Dates::of_any(vec![cron.dates]),
             minutes: cron.minutes_of_day(),
             is_fixed: cron.is_fixed_time(),
-            cron,
         });
         Self {
             zone,
-            dates,
+            dates: Dates::of_any(crons.iter().map(|cron| cron.dates).collect()),
             rules: rules.collect(),
+            second_of_minute: 0,
+        }
+    }
+
+    /// The course of the wall-clock time of `anchor` on every `days`-th day, in both directions.
+    pub fn of_days(anchor: NaiveDateTime, days: i64, zone: Zone) -> Self {
+        let dates = Dates::Every(DayStep {
+            anchor: day_of_date(anchor.date()),
+            days: days.max(1),
+        });
+        let mut minutes = Minutes::EMPTY;
+        minutes.add_hour(anchor.hour(), 1 << anchor.minute());
+        let rule = DayRule {
+            dates: dates.clone(),
+            minutes,
+            is_fixed: true,
+        };
+        Self {
+            zone,
+            dates,
+            rules: vec![rule],
+            second_of_minute: anchor.second().into(),
         }
     }
 
     /// The zone it runs in.
     pub fn zone(&self) -> &Zone {
         &self.zone
-    }
-
-    /// Its expressions.
-    pub fn crons(&self) -> impl Iterator<Item = &Cron> {
-        self.rules.iter().map(|rule| &rule.cron)
     }
 
     /// Whether no date ever matches.
@@ -152,7 +173,7 @@ impl Course {
         }
         let (from, end) = (stretch.missing_from, stretch.fresh_from);
         (day_of(from)..=day_of(end - 1)).find_map(|day| {
-            let midnight = day * SECONDS_PER_DAY;
+            let midnight = self.first_minute(day);
             let missed = self
                 .minutes_on(day, true)
                 .within(&minutes_between(midnight, from, end));
@@ -160,12 +181,16 @@ impl Course {
         })
     }
 
+    /// The local second that the minutes of a date are counted from: midnight, but for the seconds of an anchor.
+    fn first_minute(&self, day: i64) -> i64 {
+        day * SECONDS_PER_DAY + self.second_of_minute
+    }
+
     /// The minutes that the fixed-time (or the wildcard) expressions have on a date.
     fn minutes_on(&self, day: i64, is_fixed: bool) -> Minutes {
-        let date = date_of(day);
         let mut minutes = Minutes::EMPTY;
         for rule in &self.rules {
-            if rule.is_fixed == is_fixed && rule.cron.dates.matches(date) {
+            if rule.is_fixed == is_fixed && rule.dates.contains(day) {
                 minutes.unite(&rule.minutes);
             }
         }
@@ -179,7 +204,7 @@ impl Course {
             fresh_from,
             ..
         } = leg.stretch;
-        let midnight = day * SECONDS_PER_DAY;
+        let midnight = self.first_minute(day);
         let from = segment.local_start().max(window.first + segment.offset);
         let end = segment.local_end().min(window.last + 1 + segment.offset);
         let fixed = self.minutes_on(day, true).within(&minutes_between(
@@ -276,7 +301,7 @@ impl Window {
     }
 
     /// The part inside the years that are looked at.
-    fn clamped(self) -> Self {
+    pub fn clamped(self) -> Self {
         Self {
             first: self.first.max(FIRST_SECOND),
             last: self.last.min(LAST_SECOND),
