@@ -471,3 +471,11 @@ fn answers_are_on_standard_output_and_without_colour() {
         );
     }
 }
+
+#[test]
+fn history_has_every_column_of_a_run() {
+    let document = mixed().run("history j --json").exits(0).json();
+    for key in ["backend_pid", "items_done", "items_failed"] {
+        assert!(keys(&document["runs"][0]).contains(&key), "{key}");
+    }
+}

@@ -249,3 +249,16 @@ fn a_start_killed_at_any_of_its_writes_loses_nothing() {
     }
     assert!((5..MOST_WRITES).contains(&killed), "{killed}");
 }
+
+#[test]
+fn a_slot_given_up_because_its_guard_was_killed_does_not_look_like_success() {
+    let scenario = sleeper("on_interrupted = 'fail'");
+    let jobrun = asleep(&scenario, "run j", 1);
+    let [guard] = scenario.guards().try_into().expect("one guard");
+    guard.kill();
+    let ended = jobrun
+        .wait()
+        .says(&["its guard process was killed, given up"]);
+    assert_eq!(scenario.tasks(), ["failed"]);
+    assert_ne!(ended.code(), Some(0));
+}

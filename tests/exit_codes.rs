@@ -245,3 +245,22 @@ fn a_manual_run_has_no_slot_and_leaves_the_cursor_alone() {
         format!("catch_up/2025-03-03T09:00:00+00:00/j/{THE_SLOT}")
     );
 }
+
+#[test]
+fn the_last_line_names_the_failure_whatever_else_there_is_to_say() {
+    let scenario = Scenario::job(&format!(
+        "{}\ncatch_up = 'each'\ncatch_up_limit = 1\nshell = 'sleep 300 & exit 3'",
+        support::THREE_DAYS_HOURLY
+    ));
+    let ended = scenario
+        .run("run j")
+        .exits(3)
+        .says(&["left processes behind", "71 slots still owed"]);
+    assert!(
+        ended
+            .last_line()
+            .contains("slot 2025-03-01T01:00+00:00 failed: exit 3"),
+        "{}",
+        ended.stderr
+    );
+}

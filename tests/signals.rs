@@ -249,3 +249,72 @@ fn as_the_first_process_of_a_container_it_reaps_and_stops() {
     assert_eq!(scenario.lines("got"), ["started", "TERM"]);
     assert_eq!(scenario.outcomes(), ["interrupted"]);
 }
+
+#[test]
+fn a_stop_while_the_lock_is_waited_for_ends_the_waiting() {
+    let scenario = Scenario::one_slot(&format!("echo x >> runs; {}", until("go")));
+    let holder = scenario.start("run j");
+    scenario.wait_for_lines("runs", 1);
+    for line in ["run j --lock-wait 50s", "run j --now --lock-wait 50s"] {
+        let waiting = scenario.start(line);
+        // Its signal handlers are in place before it opens the store.
+        eventually("it has opened the store", || {
+            let descriptors = std::fs::read_dir(format!("/proc/{}/fd", waiting.pid()));
+            descriptors
+                .into_iter()
+                .flatten()
+                .flatten()
+                .any(|descriptor| {
+                    let target = std::fs::read_link(descriptor.path()).unwrap_or_default();
+                    target.ends_with("jobrun.db")
+                })
+        });
+        let began = Instant::now();
+        waiting.signal(Signal::TERM);
+        waiting.wait().exits(143);
+        assert!(began.elapsed() < Duration::from_secs(4));
+    }
+    scenario.signal_file("go");
+    holder.wait().exits(0);
+}
+
+#[test]
+fn a_stop_while_leftovers_are_ended_is_told_by_the_exit_code() {
+    for line in ["run j", "run j --now"] {
+        let scenario = Scenario::one_slot("sleep 300 & exit 0");
+        let jobrun = scenario.start(line);
+        eventually("only what the job leaves behind lives", || {
+            let children = scenario.children();
+            children.len() == 1 && children[0].name == "sleep"
+        });
+        jobrun.signal(Signal::TERM);
+        jobrun.wait().exits(143);
+        assert_eq!(scenario.outcomes(), ["succeeded"], "{line}");
+    }
+}
+
+#[test]
+fn a_stop_is_quick_though_another_program_keeps_the_store_locked() {
+    let scenario = Scenario::one_slot(POLITE);
+    let jobrun = scenario.start("run j");
+    scenario.wait_for_lines("got", 1);
+    let mut db = scenario.db();
+    let transaction = db
+        .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
+        .expect("begun");
+    jobrun.signal(Signal::TERM);
+    let began = Instant::now();
+    let ended = jobrun.wait().exits(143);
+    // Recording is tried for 5 s after a stop; an orchestrator kills after 30 s at the latest.
+    assert!(
+        began.elapsed() < Duration::from_secs(9),
+        "{:?}",
+        began.elapsed()
+    );
+    assert!(
+        ended.stderr.contains("could not be recorded"),
+        "{}",
+        ended.stderr
+    );
+    drop(transaction);
+}

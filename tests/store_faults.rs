@@ -147,3 +147,24 @@ fn a_store_locked_by_another_program_is_waited_for() {
     jobrun.wait().exits(0);
     assert_eq!(scenario.lines("runs"), ["x"]);
 }
+
+#[test]
+fn a_store_of_somebody_else() {
+    for has_run in [false, true] {
+        let scenario = Scenario::one_slot("echo x >> runs");
+        if has_run {
+            scenario.run("run j").exits(0);
+            scenario.execute("DELETE FROM jobrun_task");
+        }
+        scenario.run("cursor j --set 2025-03-01").exits(0);
+        for name in ["jobrun.db", "jobrun.db-wal", "jobrun.db-shm"] {
+            scenario.set_mode(name, 0o444);
+        }
+        let before = scenario.files();
+        let ended = scenario.spawn(scenario.by_a_stranger("run j")).wait();
+        ended
+            .exits(125)
+            .says(&["jobrun.db", "by user id", "hint: "]);
+        assert!(scenario.files() == before);
+    }
+}
