@@ -1,24 +1,32 @@
 //! The Scenario: a folder, a jobs.toml, the real binary in a bare environment, and a look at what it left behind.
-#![allow(dead_code, reason = "each file of tests uses its part of this one")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each file of tests uses its part of this one"
+)]
+
+mod around;
+mod process;
+mod running;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
 use rusqlite::config::DbConfig;
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, OpenFlags};
-use rustix::process::{Pid, Signal};
-use serde_json::Value;
 use tempfile::TempDir;
+
+pub use around::{eventually, has_program, is_root, keys, millis, rounds, skip, until};
+pub use process::{Process, signal};
+pub use running::{Ended, Running};
 
 /// Nothing in a test takes longer, however slow the machine; what is meant to be quick is measured where it matters.
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -321,12 +329,7 @@ impl Scenario {
     /// The living processes of this scenario.
     pub fn processes(&self) -> Vec<Process> {
         let mark = [b"HOME=", self.folder.path().as_os_str().as_encoded_bytes()].concat();
-        let processes = fs::read_dir("/proc").expect("/proc");
-        processes
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-            .filter(|pid| environ(*pid).is_some_and(|environ| has(&environ, &mark)))
-            .filter_map(Process::look)
-            .collect()
+        process::having(&mark)
     }
 
     /// The living processes of jobs: neither jobrun nor its guard.
@@ -369,268 +372,8 @@ impl Drop for Scenario {
     }
 }
 
-/// A process seen in /proc.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Process {
-    pub pid: u32,
-    /// Its name, as ps(1) shows it.
-    pub name: String,
-    pub argv: Vec<String>,
-}
-
-impl Process {
-    fn look(pid: u32) -> Option<Self> {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-        let argv = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        let argv = String::from_utf8_lossy(&argv);
-        Some(Self {
-            pid,
-            name: name.trim_end().to_owned(),
-            argv: argv.split_terminator('\0').map(str::to_owned).collect(),
-        })
-    }
-
-    /// Kills it, as if by accident.
-    pub fn kill(&self) {
-        signal(self.pid, Signal::KILL);
-    }
-}
-
-/// A started process with its output caught; killed with its group unless waited for.
-pub struct Running<'s> {
-    scenario: &'s Scenario,
-    child: Child,
-    stdout: PathBuf,
-    stderr: PathBuf,
-}
-
-impl Running<'_> {
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    pub fn signal(&self, signal_sent: Signal) {
-        signal(self.pid(), signal_sent);
-    }
-
-    /// What it has printed so far.
-    pub fn stdout(&self) -> String {
-        read_lossy(&self.stdout)
-    }
-
-    pub fn stderr(&self) -> String {
-        read_lossy(&self.stderr)
-    }
-
-    pub fn has_ended(&mut self) -> bool {
-        self.child.try_wait().expect("a child").is_some()
-    }
-
-    /// Waits for its end.
-    pub fn wait(mut self) -> Ended {
-        let end = Instant::now() + DEADLINE;
-        let status = loop {
-            if let Some(status) = self.child.try_wait().expect("a child") {
-                break status;
-            }
-            let is_late = Instant::now() >= end;
-            let (out, err) = (self.stdout(), self.stderr());
-            assert!(
-                !is_late,
-                "does not end\nstdout: {out}\nstderr: {err}\nprocesses: {:?}",
-                self.scenario.processes()
-            );
-            std::thread::sleep(PAUSE);
-        };
-        Ended {
-            status,
-            stdout_bytes: fs::read(&self.stdout).unwrap_or_default(),
-            stdout: self.stdout(),
-            stderr: self.stderr(),
-        }
-    }
-
-    /// `kill -9`, and waits until it is gone.
-    pub fn kill(mut self) {
-        self.child.kill().expect("killed");
-        self.child.wait().expect("a child");
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        if let Ok(None) = self.child.try_wait() {
-            if let Some(group) = Pid::from_raw(self.pid().cast_signed()) {
-                let _ = rustix::process::kill_process_group(group, Signal::KILL);
-            }
-            let _ = self.child.wait();
-        }
-    }
-}
-
-/// How a started process ended.
-#[derive(Debug)]
-pub struct Ended {
-    pub status: ExitStatus,
-    pub stdout: String,
-    pub stdout_bytes: Vec<u8>,
-    pub stderr: String,
-}
-
-impl Ended {
-    pub fn code(&self) -> Option<i32> {
-        self.status.code()
-    }
-
-    /// Asserts its exit code.
-    #[track_caller]
-    pub fn exits(self, code: i32) -> Self {
-        assert_eq!(
-            (self.status.code(), self.status.signal()),
-            (Some(code), None),
-            "\nstdout: {}\nstderr: {}",
-            self.stdout,
-            self.stderr
-        );
-        self
-    }
-
-    /// Asserts that it printed nothing.
-    #[track_caller]
-    pub fn says_nothing(self) -> Self {
-        assert_eq!((self.stdout.as_str(), self.stderr.as_str()), ("", ""));
-        self
-    }
-
-    /// Asserts that its messages hold each of these.
-    #[track_caller]
-    pub fn says(self, parts: &[&str]) -> Self {
-        for part in parts {
-            assert!(
-                self.stderr.contains(part),
-                "no `{part}` in stderr:\n{}",
-                self.stderr
-            );
-        }
-        self
-    }
-
-    /// Asserts that its answer holds each of these.
-    #[track_caller]
-    pub fn answers(self, parts: &[&str]) -> Self {
-        for part in parts {
-            assert!(
-                self.stdout.contains(part),
-                "no `{part}` in stdout:\n{}",
-                self.stdout
-            );
-        }
-        self
-    }
-
-    /// The last line of its messages.
-    #[track_caller]
-    pub fn last_line(&self) -> &str {
-        self.stderr.lines().last().expect("a message")
-    }
-
-    /// Its answer, one JSON document.
-    #[track_caller]
-    pub fn json(&self) -> Value {
-        let documents = self.json_lines();
-        assert_eq!(documents.len(), 1, "one line of JSON:\n{}", self.stdout);
-        documents.into_iter().next().expect("one")
-    }
-
-    /// Its answer, one JSON document a line.
-    #[track_caller]
-    pub fn json_lines(&self) -> Vec<Value> {
-        let parsed = self.stdout.lines().map(serde_json::from_str);
-        parsed
-            .map(|document| document.unwrap_or_else(|error| panic!("{error}: {}", self.stdout)))
-            .collect()
-    }
-}
-
-/// Waits until it is so, at most [`DEADLINE`]; how long that took.
-#[track_caller]
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < DEADLINE, "waited in vain: {what}");
-        std::thread::sleep(PAUSE);
-    }
-    start.elapsed()
-}
-
-/// A piece of shell that waits until the test has made a file, and not much longer than any test takes.
-pub fn until(file: &str) -> String {
-    format!("n=0; while [ ! -e {file} ] && [ $n -lt 6000 ]; do n=$((n+1)); sleep 0.01; done")
-}
-
-/// Milliseconds of an instant, as the store has it.
-pub fn millis(instant: &str) -> i64 {
-    let parsed: DateTime<Utc> = instant.parse().expect(instant);
-    parsed.timestamp_millis()
-}
-
-/// Sends a signal to a process the test has started.
-pub fn signal(pid: u32, signal: Signal) {
-    if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
-        let _ = rustix::process::kill_process(pid, signal);
-    }
-}
-
-/// Sorted names of an object's keys.
-#[track_caller]
-pub fn keys(object: &Value) -> Vec<&str> {
-    let object = object.as_object().expect("an object");
-    let mut keys: Vec<&str> = object.keys().map(String::as_str).collect();
-    keys.sort_unstable();
-    keys
-}
-
-/// Whether this is root, who may read and write everything.
-pub fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
-/// Says loudly that a test cannot be done here; in CI that is a failure.
-pub fn skip(why: &str) {
-    assert!(
-        std::env::var_os("CI").is_none(),
-        "in CI no test is skipped: {why}"
-    );
-    // Written past the test runner, which keeps what is printed by tests that pass.
-    let _ = writeln!(std::io::stderr(), "\n*** SKIPPED: {why} ***\n");
-}
-
-/// Whether a program can be had.
-pub fn has_program(name: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
-}
-
-/// How often crash tests go round: `JOBRUN_TEST_ROUNDS`, else 10.
-pub fn rounds() -> u32 {
-    let rounds = std::env::var("JOBRUN_TEST_ROUNDS").ok();
-    rounds.map_or(10, |rounds| rounds.parse().expect("a number of rounds"))
-}
-
-fn environ(pid: u32) -> Option<Vec<u8>> {
-    fs::read(format!("/proc/{pid}/environ")).ok()
-}
-
-fn has(environ: &[u8], variable: &[u8]) -> bool {
-    environ.split(|byte| *byte == 0).any(|one| one == variable)
-}
-
 fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("its mode is set");
-}
-
-fn read_lossy(path: &Path) -> String {
-    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
 fn collect(folder: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
