@@ -15,8 +15,6 @@ mod status;
 
 use std::path::PathBuf;
 
-use anyhow::Context as _;
-
 use crate::cli::{self, Cli, Command};
 use crate::config::{self, Config, Surroundings};
 use crate::domain::job::Job;
@@ -108,12 +106,23 @@ fn user_name() -> String {
     typed.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()))
 }
 
-/// Whether somebody holds the lock of a job. Asked without taking it.
-fn is_held(url: &store::Url, job: &str) -> Result<bool, Error> {
+/// Whether somebody holds the lock of a job. Asked without taking it. Who may not look into the lock directory takes
+/// the run's own word for it, as long as its process lives.
+fn is_held(url: &store::Url, job: &str, running: Option<&store::Run>) -> Result<bool, Error> {
     let path = lock_path(url, job);
-    let holder = exec::holder_of(&path)
-        .with_context(|| format!("cannot see who holds the lock file `{}`", path.display()))?;
-    Ok(holder.is_some())
+    match exec::holder_of(&path) {
+        Ok(holder) => Ok(holder.is_some()),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            let lives = |pid: u32| PathBuf::from(format!("/proc/{pid}")).exists();
+            Ok(running.is_some_and(|run| run.host != run::host_name() || lives(run.pid)))
+        }
+        Err(error) => Err(anyhow::Error::from(error)
+            .context(format!(
+                "cannot see who holds the lock file `{}`",
+                path.display()
+            ))
+            .into()),
+    }
 }
 
 /// What the store is called in messages: its URL without anything secret.

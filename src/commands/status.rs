@@ -12,7 +12,7 @@ use crate::domain::schedule::Instant;
 use crate::error::{Ending, Error};
 use crate::report;
 use crate::report::status::Standing;
-use crate::store::{self, Store, Summary};
+use crate::store::{self, Store};
 
 /// Prints a row for each job: those of the file, then those only the store knows.
 pub fn status(config: &Config, args: &cli::Status) -> Result<Ending, Error> {
@@ -59,9 +59,15 @@ pub fn status(config: &Config, args: &cli::Status) -> Result<Ending, Error> {
             job,
             pause,
             blocker,
-            summary: summary.unwrap_or_else(Summary::default),
+            is_held: is_held(
+                &config.store,
+                name,
+                summary
+                    .as_ref()
+                    .and_then(|summary| summary.running.as_ref()),
+            )?,
+            summary: summary.unwrap_or_default(),
             now,
-            is_held: is_held(&config.store, name)?,
         });
     }
     if args.json {

@@ -286,6 +286,17 @@ pub fn say_finished(job: &Job, claimed: &Claimed, finish: &Finish) {
     let took = text::span(chrono::TimeDelta::milliseconds(finish.duration_ms));
     let run = claimed.run.as_str();
     let what = finish.last_error.as_deref().unwrap_or_default();
+    if let Some(leftovers) = &finish.leftovers {
+        tracing::warn!(
+            job = job.name,
+            run,
+            "{name} left processes behind, which were ended: {}",
+            processes(leftovers)
+        );
+    }
+    if let Some(note) = &finish.note {
+        tracing::warn!(job = job.name, run, "{name}: {note}");
+    }
     match finish.outcome {
         Outcome::Succeeded => tracing::info!(job = job.name, run, "{name} succeeded in {took}"),
         Outcome::Snoozed if finish.update.status == Status::Pending => {
@@ -323,17 +334,6 @@ pub fn say_finished(job: &Job, claimed: &Claimed, finish: &Finish) {
                 next(job, finish)
             );
         }
-    }
-    if let Some(leftovers) = &finish.leftovers {
-        tracing::warn!(
-            job = job.name,
-            run,
-            "{name} left processes behind, which were ended: {}",
-            processes(leftovers)
-        );
-    }
-    if let Some(note) = &finish.note {
-        tracing::warn!(job = job.name, run, "{name}: {note}");
     }
 }
 

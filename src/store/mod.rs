@@ -10,6 +10,7 @@ pub mod sqlite;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use chrono::{NaiveDateTime, TimeDelta};
 
@@ -23,6 +24,9 @@ use crate::domain::state::{Lookback, Pause, RunId, SkipRange, Spec, State, Task,
 pub trait Store {
     /// The clock that planning goes by, in whole milliseconds: the host's, or the server's.
     fn now(&mut self) -> Result<Instant, StoreError>;
+
+    /// How long another program that keeps the store locked is waited for; none: as long as is usual.
+    fn set_patience(&mut self, patience: Option<Duration>) -> Result<(), StoreError>;
 
     /// When the job's cursor stands; none if the job was never seen.
     fn cursor(&mut self, job: &str) -> Result<Option<Instant>, StoreError>;
@@ -362,6 +366,12 @@ pub struct Run {
     pub tz_version: String,
     /// The lease's number.
     pub fence: i64,
+    /// The server session that did SQL work.
+    pub backend_pid: Option<i64>,
+    /// Items done in this run.
+    pub items_done: Option<u64>,
+    /// Items that failed in it.
+    pub items_failed: Option<u64>,
     /// Bytes written to stdout.
     pub stdout_bytes: u64,
     /// Bytes written to stderr.

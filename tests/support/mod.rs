@@ -87,7 +87,13 @@ impl Scenario {
 
     /// A configuration with one job, `j`.
     pub fn job(keys: &str) -> Self {
-        Self::new(&format!("[jobs.j]\n{keys}\n"))
+        // A test reads what the job prints as it comes, though there is no terminal.
+        let output = if keys.contains("output = ") {
+            ""
+        } else {
+            "output = \"stream\"\n"
+        };
+        Self::new(&format!("[jobs.j]\n{output}{keys}\n"))
     }
 
     /// With a job `j` that has a single slot and this shell script to do for it.

@@ -16,7 +16,7 @@ use crate::domain::schedule::Instant;
 use crate::error::{Error, Failure};
 use crate::exec::{self, Ended, Exit, How, LiveStream, LockFile, Sink};
 use crate::report;
-use crate::store::{Claimed, Finish, Recorded};
+use crate::store::{Claimed, Finish, Recorded, StoreError};
 
 /// How long a result that cannot be written is tried again.
 const RECORD_WAIT: Duration = Duration::from_secs(30);
@@ -233,44 +233,48 @@ fn attempted(
 /// Records the end of a run, trying again for a while; says so and prints the result if that does not help.
 pub(super) fn record(start: &mut Start<'_>, claimed: &Claimed, finish: &Finish) -> bool {
     let (job, run) = (start.job, claimed.run.as_str());
-    let began = Moment::now();
-    loop {
-        match start.store.finish(finish) {
-            Ok(Recorded::Done { is_paused }) => {
-                report::run::say_finished(job, claimed, finish);
-                if is_paused {
-                    report::run::say_paused_by_failures(job);
-                }
-                return true;
+    match try_to_record(start, finish) {
+        Ok(Recorded::Done { is_paused }) => {
+            report::run::say_finished(job, claimed, finish);
+            if is_paused {
+                report::run::say_paused_by_failures(job);
             }
-            Ok(Recorded::TooLate) => {
-                tracing::error!(
-                    job = job.name,
-                    run,
-                    "its result came too late: another run has taken over"
-                );
-                return true;
-            }
-            Err(error) => {
-                let is_stopped = start.signals.stop_requested().is_some();
-                let limit = if is_stopped {
-                    RECORD_WAIT_STOPPED
-                } else {
-                    RECORD_WAIT
-                };
-                if began.elapsed() < limit {
-                    std::thread::sleep(RECORD_PAUSE);
-                    continue;
-                }
-                report::run::not_recorded(job, claimed, finish);
-                let outcome = finish.outcome;
-                tracing::error!(
-                    job = job.name,
-                    run,
-                    "its outcome ({outcome}) could not be recorded: {error}"
-                );
-                return false;
-            }
+            true
         }
+        Ok(Recorded::TooLate) => {
+            let message = "its result came too late: another run has taken over";
+            tracing::error!(job = job.name, run, "{message}");
+            true
+        }
+        Err(error) => {
+            report::run::not_recorded(job, claimed, finish);
+            let outcome = finish.outcome;
+            tracing::error!(
+                job = job.name,
+                run,
+                "its outcome ({outcome}) could not be recorded: {error}"
+            );
+            false
+        }
+    }
+}
+
+/// Tries in short steps, so that a stop is noticed though another program keeps the store locked.
+fn try_to_record(start: &mut Start<'_>, finish: &Finish) -> Result<Recorded, StoreError> {
+    let began = Moment::now();
+    start.store.set_patience(Some(RECORD_PAUSE))?;
+    loop {
+        let recorded = start.store.finish(finish);
+        let is_stopped = start.signals.stop_requested().is_some();
+        let limit = if is_stopped {
+            RECORD_WAIT_STOPPED
+        } else {
+            RECORD_WAIT
+        };
+        if recorded.is_ok() || began.elapsed() >= limit {
+            start.store.set_patience(None)?;
+            return recorded;
+        }
+        std::thread::sleep(RECORD_PAUSE);
     }
 }

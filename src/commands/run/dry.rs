@@ -23,7 +23,13 @@ pub fn dry_run(config: &Config, job: &Job, is_json: bool) -> Result<Ending, Erro
         None => DateTime::from_timestamp_millis(Utc::now().timestamp_millis()).unwrap_or_default(),
     };
     // What a dead runner left is done again; what a live one is at is not.
-    let is_held = is_held(&config.store, &job.name)?;
+    let running = match &mut store {
+        Some(store) => store
+            .summary(&job.name)?
+            .and_then(|summary| summary.running),
+        None => None,
+    };
+    let is_held = is_held(&config.store, &job.name, running.as_ref())?;
     let limit = job.catch_up.limit;
     let (state, pending) = match &mut store {
         Some(store) => {

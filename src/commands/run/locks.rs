@@ -5,14 +5,13 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant as Moment};
 
-use anyhow::Context as _;
-
 use super::say_busy;
 use crate::commands::{group_lock_path, lock_path, place_lock_path, state_dir};
 use crate::config::Config;
 use crate::domain::job::Job;
 use crate::error::Error;
 use crate::exec::{Attempt, Holder, LockFile, Signals};
+use crate::plain;
 
 /// Between two looks for a free place.
 const PLACE_PAUSE: Duration = Duration::from_millis(200);
@@ -131,8 +130,16 @@ pub(super) fn acquire_or_count(
     }
 }
 
+/// Only its owner looks into the folder: it says who runs what.
 fn make_dir(path: &Path) -> Result<(), Error> {
     let made = DirBuilder::new().mode(0o700).recursive(true).create(path);
-    made.with_context(|| format!("cannot make the lock directory `{}`", path.display()))?;
-    Ok(())
+    made.map_err(|error| {
+        let user = rustix::process::geteuid().as_raw();
+        let folder = path.parent().unwrap_or(Path::new("/")).display();
+        let cause = plain::error(&error);
+        Error::Other(anyhow::anyhow!(
+            "cannot make the lock directory `{}` as user id {user}: {cause} (jobrun needs to write `{folder}`)",
+            path.display()
+        ))
+    })
 }

@@ -135,7 +135,6 @@ impl<'a> Start<'a> {
             // Who found the lock busy since the last look counted itself and then tried once more: either it got the
             // lock, or its count is seen here. So no wake-up is lost.
             if self.store.busy_count(&self.job.name)? == seen {
-                self.say_owed();
                 return Ok(self.ending());
             }
             wait = std::time::Duration::ZERO;
@@ -268,6 +267,7 @@ impl<'a> Start<'a> {
             };
             if claimed.attempt == 1 {
                 self.tally.slots += 1;
+                self.say_if_last(now)?;
             }
             if let Some(ending) = self.attempt(held, &claimed)? {
                 return Ok((Worked::Ended(ending), seen));
@@ -296,7 +296,9 @@ impl<'a> Start<'a> {
             return Ok(Some(Ending::Stopped { signal }));
         }
         if is_recorded {
-            return Ok(None);
+            // A stop that came while leftovers were ended, or the result written.
+            let stopped = self.signals.stop_requested();
+            return Ok(stopped.map(|signal| Ending::Stopped { signal }));
         }
         Ok(Some(match self.ending() {
             Ending::Done => Ending::NotRecorded,
@@ -482,16 +484,24 @@ impl<'a> Start<'a> {
             .map(|slot| slot.at)
     }
 
-    /// What a limit left owed.
-    fn say_owed(&self) {
-        if self.tally.owed > 0 {
-            let owed = text::count(self.tally.owed, "slot");
-            let limit = self.job.catch_up.limit;
+    /// Says what stays owed when a start begins the last slot it may: before it, as the line of a failure comes last.
+    fn say_if_last(&mut self, now: Instant) -> Result<(), Error> {
+        let limit = self.job.catch_up.limit;
+        if self.job.catch_up.policy != Policy::Each || self.tally.slots < limit {
+            return Ok(());
+        }
+        let (ask, _) = self.ask(now)?;
+        let look = self.look(now, ask)?;
+        let state = self.store.state(&look)?;
+        let owed = self.decide(&state, now, ask).owed;
+        if owed > 0 {
+            let owed = text::count(owed, "slot");
             tracing::warn!(
                 job = self.job.name,
                 "has {owed} still owed: `catch_up_limit` is {limit}, the next start goes on"
             );
         }
+        Ok(())
     }
 
     /// How the start ended, by the first task that failed in it.

@@ -7,6 +7,7 @@ mod state;
 mod step;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use chrono::{DateTime, NaiveDateTime, Utc};
 use rusqlite::types::{FromSqlError, FromSqlResult, ValueRef};
@@ -68,6 +69,13 @@ impl Store for Sqlite {
     fn now(&mut self) -> Result<Instant, StoreError> {
         let now = Utc::now();
         Ok(DateTime::from_timestamp_millis(now.timestamp_millis()).unwrap_or(now))
+    }
+
+    fn set_patience(&mut self, patience: Option<Duration>) -> Result<(), StoreError> {
+        let set = self
+            .connection
+            .busy_timeout(patience.unwrap_or(open::BUSY_TIMEOUT));
+        set.map_err(|error| open::store_error(&self.path, &error))
     }
 
     fn cursor(&mut self, job: &str) -> Result<Option<Instant>, StoreError> {

@@ -12,7 +12,7 @@ use rustix::fs::{Access, access};
 use crate::store::StoreError;
 
 /// How long another process's transaction is waited for.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pages in the write-ahead log at which a commit also tidies it up; a longer log makes opening slow.
 const CHECKPOINT_PAGES: u32 = 200;
 /// How often the switch to write-ahead logging is tried while others open the same new file.
@@ -51,15 +51,15 @@ impl Sqlite {
             return Ok(None);
         }
         refuse_unusable(path)?;
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection =
-            Connection::open_with_flags(path, flags).map_err(|error| store_error(path, &error))?;
-        let schema = (|| {
-            connection.busy_timeout(BUSY_TIMEOUT)?;
-            connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-            schema(&connection)
-        })();
-        let Some(schema) = schema.map_err(|error| store_error(path, &error))? else {
+        let (connection, schema) = match read_only(path, &path.to_string_lossy()) {
+            Err(error) if needs_a_log(&error) && has_no_log(path) => {
+                // All of it is in the file, and who may not write need not fear to miss what is written meanwhile.
+                read_only(path, &format!("file:{}?immutable=1", escaped(path)))
+            }
+            opened => opened,
+        }
+        .map_err(|error| store_error(path, &error))?;
+        let Some(schema) = schema else {
             return Ok(None);
         };
         refuse_newer(path, &schema)?;
@@ -106,6 +106,48 @@ impl Sqlite {
         })();
         migrated.map_err(|error| store_error(&self.path, &error))
     }
+}
+
+/// Opens `name`, the file at `path`, for reading only.
+fn read_only(path: &Path, name: &str) -> rusqlite::Result<(Connection, Option<Schema>)> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = if name.starts_with("file:") {
+        Connection::open_with_flags(name, flags | OpenFlags::SQLITE_OPEN_URI)?
+    } else {
+        Connection::open_with_flags(path, flags)?
+    };
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    let schema = schema(&connection)?;
+    Ok((connection, schema))
+}
+
+/// Whether SQLite could not make the files beside the store that it reads a log with.
+fn needs_a_log(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly)
+    )
+}
+
+/// Whether nothing of the store is still in a log beside it.
+fn has_no_log(path: &Path) -> bool {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    std::fs::metadata(log).map_or(true, |meta| meta.len() == 0)
+}
+
+/// A path as it stands in a `file:` URI.
+fn escaped(path: &Path) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-~".contains(&byte);
+    let letters = path.as_os_str().as_encoded_bytes().iter().map(|byte| {
+        if plain(*byte) {
+            char::from(*byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
+    });
+    letters.collect()
 }
 
 /// What a store says about its schema.
@@ -254,10 +296,7 @@ pub(super) fn store_error(path: &Path, error: &rusqlite::Error) -> StoreError {
             Some("jobrun needs to write the file and the directory it is in"),
         ),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
-            format!(
-                "another program kept it locked for {} s",
-                BUSY_TIMEOUT.as_secs()
-            ),
+            "another program keeps it locked".into(),
             Some("find it with `fuser` on the file"),
         ),
         Some(ErrorCode::DiskFull) => ("the disk is full".into(), None),

@@ -11,7 +11,7 @@ use crate::store::{Run, SlotTask, Summary};
 
 /// The columns of [`run`] but its output.
 const RUN: &str = "id, slot, key, attempt, \"trigger\", outcome, exit_code, signal, reason, started_at, finished_at, \
-                   duration_ms, host, pid, tz_version, fence, stdout_bytes, stderr_bytes, leftovers, killed, note";
+                   duration_ms, host, pid, tz_version, fence, backend_pid, items_done, items_failed, stdout_bytes, stderr_bytes, leftovers, killed, note";
 
 pub(super) fn jobs(db: &Connection) -> rusqlite::Result<Vec<String>> {
     db.prepare("SELECT job FROM jobrun_job ORDER BY job")?
@@ -165,6 +165,9 @@ fn run(row: &Row<'_>) -> rusqlite::Result<Run> {
         pid: row.get("pid")?,
         tz_version: row.get("tz_version")?,
         fence: row.get("fence")?,
+        backend_pid: row.get("backend_pid")?,
+        items_done: row.get("items_done")?,
+        items_failed: row.get("items_failed")?,
         stdout_bytes: row.get("stdout_bytes")?,
         stderr_bytes: row.get("stderr_bytes")?,
         leftovers: row.get("leftovers")?,
