@@ -187,7 +187,8 @@ impl Error {
         match self {
             Self::Usage(said) | Self::No(said) | Self::Config(said) => said.hint.as_deref(),
             Self::Store(error) => error.hint.as_deref(),
-            Self::Faults(_) | Self::Lock(_) | Self::Other(_) => None,
+            Self::Lock(error) => error.hint(),
+            Self::Faults(_) | Self::Other(_) => None,
         }
     }
 }

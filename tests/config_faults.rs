@@ -274,7 +274,7 @@ fn a_zone_in_the_schedule_is_refused() {
         scenario
             .run("check")
             .exits(78)
-            .says(&["job `j`", "timezone", "jobs.toml:2:13"]);
+            .says(&["job `j`", "timezone", "jobs.toml:3:13"]);
     }
 }
 
@@ -316,7 +316,10 @@ fn what_is_allowed_but_hardly_meant_is_warned_about() {
 fn the_file_is_found_where_it_is_said_to_be() {
     let scenario = Scenario::by_hand("echo here");
     std::fs::create_dir(scenario.path("etc")).expect("made");
-    scenario.write("etc/other.toml", "[jobs.j]\nshell = 'echo there'\n");
+    scenario.write(
+        "etc/other.toml",
+        "[jobs.j]\noutput = 'stream'\nshell = 'echo there'\n",
+    );
     scenario.run("run j --now").exits(0).answers(&["here\n"]);
     scenario
         .run("--config etc/other.toml run j --now")

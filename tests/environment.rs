@@ -112,6 +112,7 @@ fn a_jobs_own_variables_are_expanded() {
         "
         [defaults]
         env = { COMMON = 'all', BOTH = 'default' }
+        output = 'stream'
         [jobs.j]
         env = { PATH = '/opt/x:$PATH', BOTH = '${HOME}/j', NONE = 'a${NO_SUCH}b', PRICE = '5$$', BOTH2 = '$BOTH' }
         command = ['/usr/bin/env']
@@ -155,6 +156,8 @@ fn names_in_braces_are_replaced_in_arguments() {
 fn the_folder_is_the_one_given_and_standard_input_is_empty() {
     let scenario = Scenario::new(
         "
+        [defaults]
+        output = 'stream'
         [jobs.here]
         shell = 'pwd; readlink /proc/self/fd/0; cat'
         [jobs.there]

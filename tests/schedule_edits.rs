@@ -98,7 +98,7 @@ fn an_edited_schedule_runs_nothing_old_and_says_what_it_leaves_out() {
     assert_eq!(basis(&scenario), "schedule_changed");
     let ended = scenario.run("run j").exits(0).says(&[
         "warning: j its schedule was edited: left out 3 slots (anchored), 2025-03-05T00:00+00:00 to 2025-03-07T00:00+00:00",
-        "to run them: `jobrun cursor j --set 2025-03-04T23:59:59Z`",
+        "to run one of them: `jobrun run j --slot TIME`",
     ]);
     assert_eq!(ended.stderr.lines().count(), 1);
     assert!(scenario.lines("runs").is_empty());

@@ -50,7 +50,17 @@ pub fn check(around: &Surroundings, args: &cli::Check) -> Result<Ending, Error> 
         Err(error) => return Err(error),
     };
     config.look_ahead(now);
-    store::check(&config.store)?;
+    if let Some(error) = store::check(&config.store)? {
+        let message = format!("this user cannot run jobs: {error}");
+        let finding = Finding {
+            text: format!("warning: {message}\n"),
+            job: None,
+            message: &message,
+            hint: None,
+            faults: None::<()>,
+        };
+        finding.print(tracing::Level::WARN);
+    }
     let mut store = store::open_for_reading(&config.store)?;
     let jobs = config
         .jobs

@@ -174,12 +174,32 @@ fn uneven(pause: Duration) -> Duration {
     pause / 2 + (pause / 2).mul_f64(f64::from(noise % 1000) / 1000.0)
 }
 
+impl LockError {
+    /// The way out, where one is known.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self.fault {
+            LockFault::NotWritable(_) | LockFault::OtherOwner(_) => {
+                Some("run jobrun as the user who owns the directory of locks")
+            }
+            LockFault::NotAFile => Some("move it away"),
+            LockFault::NoDirectory | LockFault::Replaced | LockFault::Other(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for LockError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "lock file `{}`: ", self.path.display())?;
         match &self.fault {
             LockFault::NoDirectory => write!(out, "its directory does not exist"),
-            LockFault::NotWritable(error) => write!(out, "not writable: {}", plain::error(error)),
+            LockFault::NotWritable(error) => {
+                let user = geteuid().as_raw();
+                write!(
+                    out,
+                    "not writable by user id {user}: {}",
+                    plain::error(error)
+                )
+            }
             LockFault::OtherOwner(uid) => write!(out, "owned by another user (uid {uid})"),
             LockFault::NotAFile => write!(out, "not a regular file"),
             LockFault::Replaced => write!(out, "replaced again and again while being locked"),

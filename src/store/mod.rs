@@ -475,8 +475,8 @@ pub fn open_for_reading(url: &Url) -> Result<Option<Box<dyn Store>>, StoreError>
     }
 }
 
-/// Whether a start could use the store; makes nothing.
-pub fn check(url: &Url) -> Result<(), StoreError> {
+/// Whether a start of this user could use the store: why not, if it is only for want of rights. Makes nothing.
+pub fn check(url: &Url) -> Result<Option<StoreError>, StoreError> {
     match url {
         Url::Sqlite(path) => sqlite::check(path),
     }

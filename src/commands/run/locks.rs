@@ -12,6 +12,7 @@ use crate::domain::job::Job;
 use crate::error::Error;
 use crate::exec::{Attempt, Holder, LockFile, Signals};
 use crate::plain;
+use crate::store::StoreError;
 
 /// Between two looks for a free place.
 const PLACE_PAUSE: Duration = Duration::from_millis(200);
@@ -135,11 +136,10 @@ fn make_dir(path: &Path) -> Result<(), Error> {
     let made = DirBuilder::new().mode(0o700).recursive(true).create(path);
     made.map_err(|error| {
         let user = rustix::process::geteuid().as_raw();
-        let folder = path.parent().unwrap_or(Path::new("/")).display();
         let cause = plain::error(&error);
-        Error::Other(anyhow::anyhow!(
-            "cannot make the lock directory `{}` as user id {user}: {cause} (jobrun needs to write `{folder}`)",
-            path.display()
-        ))
+        let message = format!("cannot be made by user id {user}: {cause}");
+        StoreError::new(path.display().to_string(), message)
+            .hint("jobrun needs to write the directory the store is in")
+            .into()
     })
 }

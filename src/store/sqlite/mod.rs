@@ -60,8 +60,8 @@ impl Sqlite {
     }
 }
 
-/// Whether a start could use the file, or make it.
-pub fn check(path: &Path) -> Result<(), StoreError> {
+/// Whether a start of this user could use the file, or make it: why not, if it is only for want of rights.
+pub fn check(path: &Path) -> Result<Option<StoreError>, StoreError> {
     open::check(path)
 }
 

@@ -260,7 +260,7 @@ fn refuse_unusable(path: &Path) -> Result<(), StoreError> {
 }
 
 /// Whether the file, or the folder it would be made in, can be used for writing.
-pub(super) fn check(path: &Path) -> Result<(), StoreError> {
+pub(super) fn check(path: &Path) -> Result<Option<StoreError>, StoreError> {
     refuse_unusable(path)?;
     let folder = path
         .parent()
@@ -271,11 +271,13 @@ pub(super) fn check(path: &Path) -> Result<(), StoreError> {
         if access(needed, Access::WRITE_OK).is_err() {
             let user = rustix::process::geteuid().as_raw();
             let message = format!("`{}` cannot be written by user id {user}", needed.display());
-            return Err(StoreError::new(path.display().to_string(), message)
-                .hint("jobrun needs to write the file and the directory it is in"));
+            return Ok(Some(
+                StoreError::new(path.display().to_string(), message)
+                    .hint("jobrun needs to write the file and the directory it is in"),
+            ));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// What SQLite said, with the file it is about and the way out.
