@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::start::look;
+use super::look::look;
 use crate::commands::is_held;
 use crate::config::Config;
 use crate::domain::decide::Ask;

@@ -4,6 +4,7 @@ pub mod after;
 mod attempt;
 mod dry;
 mod locks;
+mod look;
 mod many;
 mod slot;
 mod start;
@@ -21,7 +22,8 @@ use crate::store;
 use locks::Busy;
 use start::Start;
 
-pub use start::{host_name, look};
+pub use look::look;
+pub use start::host_name;
 
 /// How a start treats a busy lock.
 #[derive(Clone, Copy, Debug)]

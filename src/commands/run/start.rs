@@ -2,25 +2,22 @@
 
 use std::time::Instant as Moment;
 
-use chrono::TimeDelta;
 use uuid::Uuid;
 
-use super::after::{self, Blocker};
 use super::locks::{self, Held};
 use super::{Patience, attempt, say_busy};
 use crate::commands::output_index;
 use crate::config::Config;
-use crate::domain::decide::{self, Ask, Decision, Then};
-use crate::domain::due::{self, Bounds};
+use crate::domain::decide::{Ask, Then};
 use crate::domain::job::{Job, Output, Policy};
 use crate::domain::lifecycle::{Outcome, Status};
 use crate::domain::schedule::{Instant, Slot, Timetable};
-use crate::domain::state::{Pause, PauseKind, Spec, State};
+use crate::domain::state::{Pause, PauseKind};
 use crate::error::{Ending, Error, Failure};
 use crate::exec::{Holder, LiveStream, Signals, Sink};
 use crate::report;
 use crate::report::text;
-use crate::store::{Claimed, Event, Finish, Head, Look, Runner, Step, Stepped, Store};
+use crate::store::{Claimed, Event, Finish, Runner, Store};
 
 /// A start of a job.
 pub(super) struct Start<'a> {
@@ -29,26 +26,26 @@ pub(super) struct Start<'a> {
     pub(super) store: Box<dyn Store>,
     pub(super) signals: &'a Signals,
     pub(super) sink: Sink,
-    runner: Runner,
+    pub(super) runner: Runner,
     is_json: bool,
     /// Kept output is passed on after a run that did not succeed.
     is_replayed: bool,
     began: Moment,
-    tally: Tally,
+    pub(super) tally: Tally,
 }
 
 /// What a start did so far.
 #[derive(Default)]
-struct Tally {
-    succeeded: u64,
-    failed: u64,
-    skipped: u64,
-    owed: u64,
-    is_busy: bool,
+pub(super) struct Tally {
+    pub(super) succeeded: u64,
+    pub(super) failed: u64,
+    pub(super) skipped: u64,
+    pub(super) owed: u64,
+    pub(super) is_busy: bool,
     /// Slots of `catch_up = "each"` taken.
-    slots: u32,
+    pub(super) slots: u32,
     /// How each task that was tried last ended here, in the order of their first try.
-    tasks: Vec<(i64, Option<Failure>)>,
+    pub(super) tasks: Vec<(i64, Option<Failure>)>,
 }
 
 /// How the work under one hold of the lock ended.
@@ -363,127 +360,6 @@ impl<'a> Start<'a> {
             .map(|signal| Worked::Ended(Ending::Stopped { signal })))
     }
 
-    /// What a trigger asks for at `now`, and what newer slots wait for.
-    fn ask(&mut self, now: Instant) -> Result<(Ask, Option<Blocker>), Error> {
-        let is_each = self.job.catch_up.policy == Policy::Each;
-        let taken = if is_each { self.tally.slots } else { 0 };
-        let slots_left = self.job.catch_up.limit.saturating_sub(taken);
-        let (horizon, blocker) = self.horizon(now, slots_left)?;
-        Ok((
-            Ask::Owed {
-                slots_left,
-                horizon,
-            },
-            blocker,
-        ))
-    }
-
-    /// The last instant whose slots wait for no other job; none: nothing waits.
-    fn horizon(
-        &mut self,
-        now: Instant,
-        slots_left: u32,
-    ) -> Result<(Option<Instant>, Option<Blocker>), Error> {
-        /// Each look goes back past one slot of another job; beyond this many, all waits.
-        const LOOKS: u32 = 100;
-        let Some(timetable) = self
-            .job
-            .timetable
-            .as_ref()
-            .filter(|_| !self.job.catch_up.after.is_empty())
-        else {
-            return Ok((None, None));
-        };
-        let (mut horizon, mut first) = (None, None);
-        let limit = slots_left.min(decide::PLAN_BATCH);
-        let ask = Ask::Owed {
-            slots_left,
-            horizon,
-        };
-        let look = self.look(now, ask)?;
-        let state = self.store.state(&look)?;
-        for _ in 0..LOOKS {
-            let bounds = Bounds { limit, horizon };
-            let plan = due::plan(self.job, timetable, &state, now, bounds, &|name| {
-                self.config.tz.zone(name).ok()
-            });
-            let mut blocker = None;
-            for planned in &plan.run {
-                blocker =
-                    after::blocker(self.config, self.store.as_mut(), self.job, planned.slot.at)?;
-                if blocker.is_some() {
-                    break;
-                }
-            }
-            let Some(blocker) = blocker else {
-                return Ok((horizon, first));
-            };
-            // Every slot from the other job's one on waits for that one or a later one.
-            horizon = Some(blocker.slot - TimeDelta::milliseconds(1));
-            first = Some(blocker);
-        }
-        Ok((state.cursor, first))
-    }
-
-    fn decide(&self, state: &State, now: Instant, ask: Ask) -> Decision {
-        decide::decide(self.job, state, now, ask, &|name| {
-            self.config.tz.zone(name).ok()
-        })
-    }
-
-    fn look(&mut self, now: Instant, ask: Ask) -> Result<Look, Error> {
-        let cursor = self.store.cursor(&self.job.name)?;
-        Ok(look(self.job, cursor, now, ask))
-    }
-
-    fn step(&mut self, ask: Ask) -> Result<Stepped, Error> {
-        let now = self.store.now()?;
-        self.step_at(now, ask)
-    }
-
-    /// One look at the store, one decision, carried out; and what is worth saying of it.
-    fn step_at(&mut self, now: Instant, ask: Ask) -> Result<Stepped, Error> {
-        let timetable = self.job.timetable.as_ref();
-        let step = Step {
-            look: self.look(now, ask)?,
-            now,
-            spec: timetable.map(|timetable| (timetable.fingerprint(), Spec::of(timetable))),
-            start_grace: self.job.catch_up.start_grace,
-            run: Uuid::now_v7().to_string(),
-            token: Uuid::new_v4().simple().to_string(),
-            runner: self.runner.clone(),
-        };
-        let (job, config) = (self.job, self.config);
-        let mut last_host = None;
-        let stepped = self.store.step(&step, &mut |state| {
-            last_host = state.in_force().map(|version| version.host.clone());
-            decide::decide(job, state, now, ask, &|name| config.tz.zone(name).ok())
-        })?;
-        report::run::say_recovered(job, &stepped.recovered);
-        for recovered in &stepped.recovered {
-            if recovered.update.status == Status::Failed {
-                self.tally
-                    .tasks
-                    .push((recovered.task.id, Some(Failure::Interrupted)));
-            }
-        }
-        if let Some(plan) = &stepped.plan {
-            let left_out: u64 = plan.skipped.iter().map(|range| range.count).sum();
-            self.tally.skipped += left_out + plan.folded.len() as u64;
-            report::run::say_plan(job, plan, self.next_slot(now), now, last_host.as_deref());
-        }
-        Ok(stepped)
-    }
-
-    fn next_slot(&self, now: Instant) -> Option<Instant> {
-        self.job
-            .timetable
-            .as_ref()?
-            .after(now)
-            .next()
-            .map(|slot| slot.at)
-    }
-
     /// Says what stays owed when a start begins the last slot it may: before it, as the line of a failure comes last.
     fn say_if_last(&mut self, now: Instant) -> Result<(), Error> {
         let limit = self.job.catch_up.limit;
@@ -537,21 +413,6 @@ fn count_busy(store: &mut dyn Store, job: &Job) {
     }
 }
 
-/// Which state a decision about the job depends on.
-pub fn look(job: &Job, cursor: Option<Instant>, now: Instant, ask: Ask) -> Look {
-    let lookback = job
-        .timetable
-        .as_ref()
-        .map(|timetable| State::lookback(job, timetable, cursor, now));
-    Look {
-        job: job.name.clone(),
-        lookback,
-        head: Head::of(ask),
-        may_fold: job.catch_up.policy != Policy::Each,
-        now,
-    }
-}
-
 /// The host's name, as uname(2) says.
 pub fn host_name() -> String {
     rustix::system::uname()
@@ -562,5 +423,5 @@ pub fn host_name() -> String {
 
 /// How long ago `since` was, never negative.
 pub(super) fn elapsed_ms(span: std::time::Duration) -> i64 {
-    i64::try_from(span.as_millis()).unwrap_or(TimeDelta::MAX.num_milliseconds())
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }

@@ -1,5 +1,8 @@
 //! The embedded store: one SQLite file, shared by all jobrun processes of a host.
 
+mod by_hand;
+mod finish;
+mod make;
 mod open;
 mod pause;
 mod read;
@@ -95,11 +98,11 @@ impl Store for Sqlite {
     }
 
     fn finish(&mut self, finish: &Finish) -> Result<Recorded, StoreError> {
-        self.write(|db| step::finish(db, finish))
+        self.write(|db| finish::finish(db, finish))
     }
 
     fn count_busy(&mut self, job: &str, now: Instant) -> Result<(), StoreError> {
-        self.write(|db| step::count_busy(db, job, now))
+        self.write(|db| by_hand::count_busy(db, job, now))
     }
 
     fn busy_count(&mut self, job: &str) -> Result<u64, StoreError> {
@@ -130,7 +133,7 @@ impl Store for Sqlite {
         version: Option<&Version>,
         event: &Event,
     ) -> Result<(), StoreError> {
-        self.write(|db| step::set_cursor(db, job, to, version, event))
+        self.write(|db| by_hand::set_cursor(db, job, to, version, event))
     }
 
     fn jobs(&mut self) -> Result<Vec<String>, StoreError> {

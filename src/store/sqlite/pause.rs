@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::{instant, maybe_instant, ms, step, word};
+use super::{by_hand, instant, maybe_instant, ms, step, word};
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Pause, PauseKind};
 use crate::store::Event;
@@ -16,7 +16,7 @@ pub(super) fn pause(
     step::see_job(db, job, event.at)?;
     end(db, job, pause.from)?;
     insert(db, job, pause)?;
-    step::insert_event(db, job, event)
+    by_hand::insert_event(db, job, event)
 }
 
 pub(super) fn resume(
@@ -35,7 +35,7 @@ pub(super) fn resume(
             params![job, ms(event.at)],
         )?;
     }
-    step::insert_event(db, job, event)?;
+    by_hand::insert_event(db, job, event)?;
     Ok(Some(held))
 }
 

@@ -1,14 +1,15 @@
-//! Carrying out decisions: planning, claiming, finishing.
+//! Carrying out decisions: planning and claiming.
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
-use super::{NOMINAL, ms, pause, state};
+use super::make::{insert_slot, make_manual, reopen_slot};
+use super::{ms, state};
 use crate::domain::decide::{Claim, Decision, Recovered, Then};
-use crate::domain::due::{Plan, Planned};
-use crate::domain::lifecycle::{Outcome, Status, Trigger, Update};
+use crate::domain::due::Plan;
+use crate::domain::lifecycle::{Status, Trigger, Update};
 use crate::domain::schedule::Instant;
-use crate::domain::state::{Pause, PauseKind, State, Task, Version};
-use crate::store::{Claimed, Event, Finish, Recorded, Step, Stepped};
+use crate::domain::state::{State, Task, Version};
+use crate::store::{Claimed, Step, Stepped};
 
 pub(super) fn step(
     db: &Connection,
@@ -60,7 +61,12 @@ fn recover(db: &Connection, recovered: &Recovered, now: Instant) -> rusqlite::Re
     update_task(db, recovered.task.id, &recovered.update, now)
 }
 
-fn update_task(db: &Connection, task: i64, update: &Update, now: Instant) -> rusqlite::Result<()> {
+pub(super) fn update_task(
+    db: &Connection,
+    task: i64,
+    update: &Update,
+    now: Instant,
+) -> rusqlite::Result<()> {
     let is_over = match update.status {
         Status::Succeeded | Status::Failed | Status::Skipped => true,
         Status::Pending | Status::Running => false,
@@ -159,7 +165,7 @@ pub(super) fn insert_version(
     Ok(())
 }
 
-fn insert_skip(
+pub(super) fn insert_skip(
     db: &Connection,
     job: &str,
     (from, to): (Instant, Instant),
@@ -172,118 +178,6 @@ fn insert_skip(
     )?
     .execute(params![job, ms(from), ms(to), count, reason, ms(now)])?;
     Ok(())
-}
-
-/// Makes the task of a slot; none if the slot or its nominal time has one already.
-fn insert_slot(db: &Connection, step: &Step, planned: &Planned) -> rusqlite::Result<Option<Task>> {
-    let job = &step.look.job;
-    let slot = planned.slot;
-    let is_late = step.now - slot.at > step.start_grace || planned.coalesced > 0;
-    let trigger = if is_late {
-        Trigger::CatchUp
-    } else {
-        Trigger::Schedule
-    };
-    let mut insert = db.prepare_cached(
-        "INSERT INTO jobrun_task (job, slot, nominal, is_fixed_time, due_at, \"trigger\", interval_start, coalesced,
-                                  created_at)
-         VALUES (?1, ?2, ?3, ?4, ?9, ?5, ?6, ?7, ?8) ON CONFLICT DO NOTHING RETURNING id",
-    )?;
-    let inserted = insert
-        .query_row(
-            params![
-                job,
-                ms(slot.at),
-                slot.nominal.format(NOMINAL).to_string(),
-                slot.is_fixed,
-                trigger.word(),
-                ms(planned.interval_start),
-                planned.coalesced,
-                ms(step.now),
-                ms(planned.due_at),
-            ],
-            |row| row.get(0),
-        )
-        .optional()?;
-    let Some(id) = inserted else {
-        let has_slot = "SELECT 1 FROM jobrun_task WHERE job = ?1 AND slot = ?2 AND slot IS NOT NULL AND key = ''";
-        let has_slot = db
-            .prepare_cached(has_slot)?
-            .exists(params![job, ms(slot.at)])?;
-        if !has_slot {
-            insert_skip(db, job, (slot.at, slot.at), 1, "duplicate", step.now)?;
-        }
-        return Ok(None);
-    };
-    Ok(Some(Task {
-        id,
-        slot: Some(slot.at),
-        nominal: Some(slot.nominal),
-        key: String::new(),
-        due_at: planned.due_at,
-        attempts: 0,
-        interruptions: 0,
-        runs: 0,
-        first_tried_at: None,
-        is_snoozed: false,
-        trigger,
-        interval_start: Some(planned.interval_start),
-        coalesced: planned.coalesced,
-    }))
-}
-
-/// The task of one slot, to be run by hand with a new budget: made if there is none, opened again if there is.
-fn reopen_slot(db: &Connection, step: &Step, planned: &Planned) -> rusqlite::Result<Task> {
-    let slot = planned.slot;
-    let mut upsert = db.prepare_cached(&format!(
-        "INSERT INTO jobrun_task AS t (job, slot, nominal, is_fixed_time, due_at, \"trigger\", interval_start,
-                                       created_at)
-         VALUES (?1, ?2, ?3,
-                 ?4 AND NOT EXISTS (SELECT 1 FROM jobrun_task o WHERE o.job = ?1 AND o.nominal = ?3
-                                    AND o.is_fixed_time = 1 AND o.key = '' AND o.slot <> ?2),
-                 ?6, 'manual', ?5, ?6)
-         ON CONFLICT (job, slot, key) WHERE slot IS NOT NULL DO UPDATE SET
-             status = 'pending', reason = NULL, attempts = 0, interruptions = 0, due_at = ?6, \"trigger\" = 'manual',
-             completed_at = NULL
-         RETURNING {}",
-        state::TASK.replace("t.", "")
-    ))?;
-    upsert.query_row(
-        params![
-            step.look.job,
-            ms(slot.at),
-            slot.nominal.format(NOMINAL).to_string(),
-            slot.is_fixed,
-            ms(planned.interval_start),
-            ms(step.now),
-        ],
-        state::task,
-    )
-}
-
-/// Makes the task of a manual run: without a slot, its key is the id of its first run.
-fn make_manual(db: &Connection, step: &Step) -> rusqlite::Result<Task> {
-    let mut insert = db.prepare_cached(
-        "INSERT INTO jobrun_task (job, key, due_at, \"trigger\", created_at) VALUES (?1, ?2, ?3, 'manual', ?3) RETURNING id",
-    )?;
-    let id = insert.query_row(params![step.look.job, step.run, ms(step.now)], |row| {
-        row.get(0)
-    })?;
-    Ok(Task {
-        id,
-        slot: None,
-        nominal: None,
-        key: step.run.clone(),
-        due_at: step.now,
-        attempts: 0,
-        interruptions: 0,
-        runs: 0,
-        first_tried_at: None,
-        is_snoozed: false,
-        trigger: Trigger::Manual,
-        interval_start: None,
-        coalesced: 0,
-    })
 }
 
 /// Marks the task as running and starts the row of its run.
@@ -355,111 +249,4 @@ fn take_lease(db: &Connection, step: &Step) -> rusqlite::Result<i64> {
         params![step.look.job, runner.start, step.run, runner.host, runner.pid, ms(step.now)],
         |row| row.get(0),
     )
-}
-
-pub(super) fn finish(db: &Connection, finish: &Finish) -> rusqlite::Result<Recorded> {
-    let is_current = db
-        .prepare_cached(
-            "SELECT 1 FROM jobrun_task WHERE id = ?1 AND claim_token = ?2 AND status = 'running'",
-        )?
-        .exists(params![finish.task, finish.token])?;
-    if !is_current {
-        return Ok(Recorded::TooLate);
-    }
-    update_task(db, finish.task, &finish.update, finish.finished_at)?;
-    db.prepare_cached("UPDATE jobrun_task SET last_error = ?2 WHERE id = ?1")?
-        .execute(params![finish.task, finish.last_error])?;
-    let has_output = !finish.output.is_empty() || finish.bytes != (0, 0);
-    db.prepare_cached(
-        "UPDATE jobrun_run SET outcome = ?2, reason = ?3, exit_code = ?4, signal = ?5, finished_at = ?6, duration_ms = ?7,
-                child_pid = ?8, output = ?9, output_index = ?10, stdout_bytes = ?11, stderr_bytes = ?12, leftovers = ?13,
-                killed = ?14, note = ?15 WHERE id = ?1",
-    )?
-    .execute(params![
-        finish.run,
-        finish.outcome.word(),
-        finish.reason,
-        finish.exit_code,
-        finish.signal,
-        ms(finish.finished_at),
-        finish.duration_ms,
-        finish.pid,
-        has_output.then_some(&finish.output),
-        has_output.then_some(&finish.output_index),
-        finish.bytes.0,
-        finish.bytes.1,
-        finish.leftovers,
-        finish.was_killed,
-        finish.note,
-    ])?;
-    debug_assert!(
-        finish.outcome != Outcome::Running,
-        "a finished run is not running"
-    );
-    let is_paused = match finish.pause_after {
-        Some(limit) if finish.update.status == Status::Failed => pause_after(db, finish, limit)?,
-        Some(_) | None => false,
-    };
-    Ok(Recorded::Done { is_paused })
-}
-
-/// Pauses the job if its newest `limit` slots that were decided have all failed.
-fn pause_after(db: &Connection, finish: &Finish, limit: u32) -> rusqlite::Result<bool> {
-    let (job, failures): (String, u32) = db.query_row(
-        "SELECT job, (SELECT count(*) FROM (
-             SELECT status FROM jobrun_task o
-             WHERE o.job = t.job AND o.slot IS NOT NULL AND o.key = '' AND o.status IN ('succeeded', 'failed')
-             ORDER BY o.slot DESC LIMIT ?2) WHERE status = 'failed')
-         FROM jobrun_task t WHERE id = ?1 AND slot IS NOT NULL",
-        params![finish.task, limit],
-        |row| Ok((row.get(0)?, row.get(1)?)),
-    ).optional()?.unwrap_or_default();
-    if failures < limit || pause::active(db, &job, finish.finished_at)?.is_some() {
-        return Ok(false);
-    }
-    let pause = Pause {
-        from: finish.finished_at,
-        until: None,
-        kind: PauseKind::Failures,
-        user: None,
-        note: None,
-    };
-    pause::insert(db, &job, &pause)?;
-    Ok(true)
-}
-
-pub(super) fn count_busy(db: &Connection, job: &str, now: Instant) -> rusqlite::Result<()> {
-    db.prepare_cached(
-        "INSERT INTO jobrun_job (job, first_seen_at, busy_count, busy_since) VALUES (?1, ?2, 1, ?2)
-         ON CONFLICT (job) DO UPDATE SET busy_count = busy_count + 1, busy_since = coalesce(busy_since, ?2)",
-    )?
-    .execute(params![job, ms(now)])?;
-    Ok(())
-}
-
-pub(super) fn set_cursor(
-    db: &Connection,
-    job: &str,
-    to: Instant,
-    version: Option<&Version>,
-    event: &Event,
-) -> rusqlite::Result<()> {
-    see_job(db, job, event.at)?;
-    db.execute(
-        "UPDATE jobrun_job SET cursor = ?2, interval_end = NULL WHERE job = ?1",
-        params![job, ms(to)],
-    )?;
-    if let Some(version) = version {
-        insert_version(db, job, version)?;
-    }
-    insert_event(db, job, event)
-}
-
-/// Records what was done by hand.
-pub(super) fn insert_event(db: &Connection, job: &str, event: &Event) -> rusqlite::Result<()> {
-    db.execute(
-        "INSERT INTO jobrun_event (at, job, action, detail, user, host, note) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-        params![ms(event.at), job, event.action, event.detail, event.user, event.host, event.note],
-    )?;
-    Ok(())
 }

@@ -1,0 +1,80 @@
+//! Recording the end of a run and what it makes of its task.
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::step::update_task;
+use super::{ms, pause};
+use crate::domain::lifecycle::{Outcome, Status};
+use crate::domain::state::{Pause, PauseKind};
+use crate::store::{Finish, Recorded};
+
+pub(super) fn finish(db: &Connection, finish: &Finish) -> rusqlite::Result<Recorded> {
+    let is_current = db
+        .prepare_cached(
+            "SELECT 1 FROM jobrun_task WHERE id = ?1 AND claim_token = ?2 AND status = 'running'",
+        )?
+        .exists(params![finish.task, finish.token])?;
+    if !is_current {
+        return Ok(Recorded::TooLate);
+    }
+    update_task(db, finish.task, &finish.update, finish.finished_at)?;
+    db.prepare_cached("UPDATE jobrun_task SET last_error = ?2 WHERE id = ?1")?
+        .execute(params![finish.task, finish.last_error])?;
+    let has_output = !finish.output.is_empty() || finish.bytes != (0, 0);
+    db.prepare_cached(
+        "UPDATE jobrun_run SET outcome = ?2, reason = ?3, exit_code = ?4, signal = ?5, finished_at = ?6, duration_ms = ?7,
+                child_pid = ?8, output = ?9, output_index = ?10, stdout_bytes = ?11, stderr_bytes = ?12, leftovers = ?13,
+                killed = ?14, note = ?15 WHERE id = ?1",
+    )?
+    .execute(params![
+        finish.run,
+        finish.outcome.word(),
+        finish.reason,
+        finish.exit_code,
+        finish.signal,
+        ms(finish.finished_at),
+        finish.duration_ms,
+        finish.pid,
+        has_output.then_some(&finish.output),
+        has_output.then_some(&finish.output_index),
+        finish.bytes.0,
+        finish.bytes.1,
+        finish.leftovers,
+        finish.was_killed,
+        finish.note,
+    ])?;
+    debug_assert!(
+        finish.outcome != Outcome::Running,
+        "a finished run is not running"
+    );
+    let is_paused = match finish.pause_after {
+        Some(limit) if finish.update.status == Status::Failed => pause_after(db, finish, limit)?,
+        Some(_) | None => false,
+    };
+    Ok(Recorded::Done { is_paused })
+}
+
+/// Pauses the job if its newest `limit` slots that were decided have all failed.
+fn pause_after(db: &Connection, finish: &Finish, limit: u32) -> rusqlite::Result<bool> {
+    let (job, failures): (String, u32) = db.query_row(
+        "SELECT job, (SELECT count(*) FROM (
+             SELECT status FROM jobrun_task o
+             WHERE o.job = t.job AND o.slot IS NOT NULL AND o.key = '' AND o.status IN ('succeeded', 'failed')
+             ORDER BY o.slot DESC LIMIT ?2) WHERE status = 'failed')
+         FROM jobrun_task t WHERE id = ?1 AND slot IS NOT NULL",
+        params![finish.task, limit],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    ).optional()?.unwrap_or_default();
+    if failures < limit || pause::active(db, &job, finish.finished_at)?.is_some() {
+        return Ok(false);
+    }
+    let pause = Pause {
+        from: finish.finished_at,
+        until: None,
+        kind: PauseKind::Failures,
+        user: None,
+        note: None,
+    };
+    pause::insert(db, &job, &pause)?;
+    Ok(true)
+}
