@@ -7,12 +7,13 @@ use chrono::TimeDelta;
 use super::sqlite::Sqlite;
 use super::*;
 use crate::domain::calendar::Period;
-use crate::domain::decide;
+use crate::domain::decide::{self, Ask, Then};
+use crate::domain::due::Reason;
 use crate::domain::due::testing::job;
 use crate::domain::job::{Job, Policy};
-use crate::domain::lifecycle;
+use crate::domain::lifecycle::{self, Outcome, Status, Trigger, Update};
 use crate::domain::schedule::testing::zone;
-use crate::domain::state::PauseKind;
+use crate::domain::state::{PauseKind, Spec};
 
 /// A store under test and what keeps it alive.
 struct Bench {

@@ -1,0 +1,295 @@
+//! What goes into a store's verbs and what comes out of them.
+
+use chrono::{NaiveDateTime, TimeDelta};
+
+use crate::domain::decide::{Ask, Recovered, Then};
+use crate::domain::due::{Plan, Reason};
+use crate::domain::lifecycle::{Outcome, Status, Trigger, Update};
+use crate::domain::schedule::Instant;
+use crate::domain::state::{Lookback, RunId, Spec, Task};
+
+/// Which state is asked for.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// The job.
+    pub job: String,
+    /// How far back tasks matter to planning; none: the job has no schedule.
+    pub lookback: Option<Lookback>,
+    /// Which pending task may be the head.
+    pub head: Head,
+    /// Whether pending tasks may be folded (`catch_up` other than `each`).
+    pub may_fold: bool,
+    /// The time of the decision: which pause holds.
+    pub now: Instant,
+}
+
+/// Which pending task may be the head of a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// The one due first, manual ones apart.
+    Any,
+    /// The one due first of those that were tried: a start that used up its limit begins no other.
+    Tried,
+    /// This manual one.
+    Only(i64),
+}
+
+impl Head {
+    /// What a question to a decision needs to see.
+    pub fn of(ask: Ask) -> Self {
+        match ask {
+            Ask::Owed { slots_left: 0, .. } => Self::Tried,
+            Ask::Owed { .. } | Ask::Manual | Ask::Slot { .. } => Self::Any,
+            Ask::ManualAgain { task } => Self::Only(task),
+        }
+    }
+}
+
+/// Who asks for a step, and what a claim of it is known by.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Which state the decision sees.
+    pub look: Look,
+    /// The time of the decision.
+    pub now: Instant,
+    /// The schedule in the file.
+    pub spec: Option<(String, Spec)>,
+    /// Late beyond this, a planned slot is a catch-up.
+    pub start_grace: TimeDelta,
+    /// Id of the run that a claim starts.
+    pub run: RunId,
+    /// What the claimed attempt is known by.
+    pub token: String,
+    /// The claimer.
+    pub runner: Runner,
+}
+
+/// A jobrun process.
+#[derive(Clone, Debug)]
+pub struct Runner {
+    /// What this one start is known by, for ever.
+    pub start: String,
+    /// The host's name.
+    pub host: String,
+    /// The process id.
+    pub pid: u32,
+    /// Version of the zone rules in use.
+    pub tz_version: String,
+}
+
+/// What a step did.
+#[derive(Clone, Debug)]
+pub struct Stepped {
+    /// Runs found without their runner.
+    pub recovered: Vec<Recovered>,
+    /// What was planned.
+    pub plan: Option<Plan>,
+    /// The run that was started.
+    pub claimed: Option<Claimed>,
+    /// What to do if none was.
+    pub then: Then,
+    /// Slots that stay owed beyond the limit.
+    pub owed: u64,
+}
+
+/// A run that was started: its row says `running`.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// The run.
+    pub run: RunId,
+    /// Its task, as it was before.
+    pub task: Task,
+    /// Which run of the task this is, from 1.
+    pub attempt: u32,
+    /// What made the run start.
+    pub trigger: Trigger,
+    /// What the attempt is known by.
+    pub token: String,
+    /// The lease's growing number.
+    pub fence: i64,
+    /// When it started.
+    pub started_at: Instant,
+}
+
+/// The end of a run.
+#[derive(Clone, Debug)]
+pub struct Finish {
+    /// The run.
+    pub run: RunId,
+    /// Its task.
+    pub task: i64,
+    /// What the attempt is known by.
+    pub token: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why it did not succeed.
+    pub reason: Option<String>,
+    /// The command's exit code.
+    pub exit_code: Option<i32>,
+    /// The signal the command died of.
+    pub signal: Option<i32>,
+    /// When it ended.
+    pub finished_at: Instant,
+    /// How long it took, by a monotonic clock.
+    pub duration_ms: i64,
+    /// The command's process id.
+    pub pid: Option<u32>,
+    /// Kept output, in order of arrival.
+    pub output: Vec<u8>,
+    /// JSON: which bytes of `output` came from which stream, and what was left out.
+    pub output_index: String,
+    /// Bytes written to stdout and stderr.
+    pub bytes: (u64, u64),
+    /// JSON: processes that outlived the command.
+    pub leftovers: Option<String>,
+    /// Whether it took SIGKILL to end it.
+    pub was_killed: bool,
+    /// Anything else worth knowing.
+    pub note: Option<String>,
+    /// One line about what went wrong, for the task.
+    pub last_error: Option<String>,
+    /// What it makes of the task.
+    pub update: Update,
+    /// Pause the job if this is that many failed slots in a row.
+    pub pause_after: Option<u32>,
+}
+
+/// What recording the end of a run came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recorded {
+    /// It is on record.
+    Done {
+        /// And the job is paused now.
+        is_paused: bool,
+    },
+    /// The attempt was no longer the current one: nothing was changed.
+    TooLate,
+}
+
+/// Something done by hand.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// When.
+    pub at: Instant,
+    /// The verb.
+    pub action: &'static str,
+    /// What exactly.
+    pub detail: String,
+    /// Which user.
+    pub user: String,
+    /// On which host.
+    pub host: String,
+    /// Why, in their words.
+    pub note: Option<String>,
+}
+
+/// How a job stands.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Every slot up to here is a task or a recorded skip.
+    pub cursor: Option<Instant>,
+    /// When a start first saw the job.
+    pub first_seen_at: Option<Instant>,
+    /// Starts that found the lock busy.
+    pub busy_count: u64,
+    /// Since when they are counted.
+    pub busy_since: Option<Instant>,
+    /// Pending tasks.
+    pub pending: u64,
+    /// When the first of them is due.
+    pub pending_due_at: Option<Instant>,
+    /// The oldest slot of a pending task that was never tried.
+    pub untried_slot: Option<Instant>,
+    /// Failed tasks.
+    pub failed: u64,
+    /// Failed and timed-out runs since the last success.
+    pub consecutive_failures: u64,
+    /// When the first of them started.
+    pub failing_since: Option<Instant>,
+    /// Slots left out, by reason.
+    pub skipped: Vec<(Reason, u64)>,
+    /// The newest run that is marked as running.
+    pub running: Option<Run>,
+    /// The newest run that has ended.
+    pub last: Option<Run>,
+    /// Whether the task of that run has failed for good.
+    pub is_last_given_up: bool,
+    /// The newest run of all.
+    pub last_start: Option<Instant>,
+    /// End of the newest success.
+    pub last_success: Option<Instant>,
+    /// End of the newest failure.
+    pub last_failure: Option<Instant>,
+}
+
+/// A row of the run table.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// UUIDv7.
+    pub id: RunId,
+    /// The slot, if one.
+    pub slot: Option<Instant>,
+    /// The task's key.
+    pub key: String,
+    /// Which run of the task, from 1.
+    pub attempt: u32,
+    /// What made it start.
+    pub trigger: Trigger,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The command's exit code.
+    pub exit_code: Option<i32>,
+    /// The signal the command died of.
+    pub signal: Option<i32>,
+    /// Why it did not succeed.
+    pub reason: Option<String>,
+    /// When it started.
+    pub started_at: Instant,
+    /// When it ended.
+    pub finished_at: Option<Instant>,
+    /// How long it took.
+    pub duration_ms: Option<i64>,
+    /// The host.
+    pub host: String,
+    /// jobrun's process id.
+    pub pid: u32,
+    /// Version of the zone rules.
+    pub tz_version: String,
+    /// The lease's number.
+    pub fence: i64,
+    /// The server session that did SQL work.
+    pub backend_pid: Option<i64>,
+    /// Items done in this run.
+    pub items_done: Option<u64>,
+    /// Items that failed in it.
+    pub items_failed: Option<u64>,
+    /// Bytes written to stdout.
+    pub stdout_bytes: u64,
+    /// Bytes written to stderr.
+    pub stderr_bytes: u64,
+    /// JSON: processes that outlived the command.
+    pub leftovers: Option<String>,
+    /// Whether it took SIGKILL to end it.
+    pub was_killed: bool,
+    /// Anything else worth knowing.
+    pub note: Option<String>,
+    /// Kept output, in order of arrival.
+    pub output: Vec<u8>,
+    /// JSON: which bytes came from which stream.
+    pub output_index: Option<String>,
+}
+
+/// A slot's own task.
+#[derive(Clone, Debug)]
+pub struct SlotTask {
+    /// The slot.
+    pub slot: Instant,
+    /// Its wall-clock time.
+    pub nominal: Option<NaiveDateTime>,
+    /// Where it stands.
+    pub status: Status,
+    /// Why it failed or was left out.
+    pub reason: Option<String>,
+    /// Its newest run.
+    pub run: Option<RunId>,
+}
