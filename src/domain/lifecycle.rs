@@ -139,6 +139,16 @@ pub struct Update {
     pub interruptions: u32,
 }
 
+impl Update {
+    /// Whether the task is decided.
+    pub fn is_over(&self) -> bool {
+        match self.status {
+            Status::Succeeded | Status::Failed | Status::Skipped => true,
+            Status::Pending | Status::Running => false,
+        }
+    }
+}
+
 /// How a run ended, as far as its task is concerned.
 #[derive(Clone, Copy, Debug)]
 pub struct End<'a> {

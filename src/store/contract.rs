@@ -45,6 +45,7 @@ impl Bench {
             lookback: Some(State::lookback(job, timetable, cursor, now)),
             head: Head::of(ask),
             may_fold: job.catch_up.policy != Policy::Each,
+            depends_on_past: job.catch_up.depends_on_past,
             now,
         };
         let step = Step {

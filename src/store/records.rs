@@ -19,6 +19,8 @@ pub struct Look {
     pub head: Head,
     /// Whether pending tasks may be folded (`catch_up` other than `each`).
     pub may_fold: bool,
+    /// Whether the newest slot of the past matters.
+    pub depends_on_past: bool,
     /// The time of the decision: which pause holds.
     pub now: Instant,
 }

@@ -148,7 +148,8 @@ pub fn look(job: &Job, cursor: Option<Instant>, now: Instant, ask: Ask) -> Look 
         job: job.name.clone(),
         lookback,
         head: Head::of(ask),
-        may_fold: job.catch_up.policy != Policy::Each,
+        may_fold: job.timetable.is_some() && job.catch_up.policy != Policy::Each,
+        depends_on_past: job.catch_up.depends_on_past,
         now,
     }
 }

@@ -2,24 +2,15 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::step::update_task;
 use super::{ms, pause};
-use crate::domain::lifecycle::{Outcome, Status};
+use crate::domain::lifecycle::{Outcome, Status, Update};
 use crate::domain::state::{Pause, PauseKind};
 use crate::store::{Finish, Recorded};
 
 pub(super) fn finish(db: &Connection, finish: &Finish) -> rusqlite::Result<Recorded> {
-    let is_current = db
-        .prepare_cached(
-            "SELECT 1 FROM jobrun_task WHERE id = ?1 AND claim_token = ?2 AND status = 'running'",
-        )?
-        .exists(params![finish.task, finish.token])?;
-    if !is_current {
+    if !update_task(db, &finish.update, finish)? {
         return Ok(Recorded::TooLate);
     }
-    update_task(db, finish.task, &finish.update, finish.finished_at)?;
-    db.prepare_cached("UPDATE jobrun_task SET last_error = ?2 WHERE id = ?1")?
-        .execute(params![finish.task, finish.last_error])?;
     let has_output = !finish.output.is_empty() || finish.bytes != (0, 0);
     db.prepare_cached(
         "UPDATE jobrun_run SET outcome = ?2, reason = ?3, exit_code = ?4, signal = ?5, finished_at = ?6, duration_ms = ?7,
@@ -52,6 +43,28 @@ pub(super) fn finish(db: &Connection, finish: &Finish) -> rusqlite::Result<Recor
         Some(_) | None => false,
     };
     Ok(Recorded::Done { is_paused })
+}
+
+/// Puts the task where the run leads; `false` if the attempt is no longer the current one.
+fn update_task(db: &Connection, update: &Update, finish: &Finish) -> rusqlite::Result<bool> {
+    let changed = db
+        .prepare_cached(
+            "UPDATE jobrun_task SET status = ?2, reason = ?3, due_at = ?4, attempts = ?5, interruptions = ?6,
+                    completed_at = ?7, last_error = ?8, claim_token = NULL, claim_lease = NULL
+             WHERE id = ?1 AND claim_token = ?9 AND status = 'running'",
+        )?
+        .execute(params![
+            finish.task,
+            update.status.word(),
+            update.reason,
+            ms(update.due_at),
+            update.attempts,
+            update.interruptions,
+            update.is_over().then(|| ms(finish.finished_at)),
+            finish.last_error,
+            finish.token,
+        ])?;
+    Ok(changed > 0)
 }
 
 /// Pauses the job if its newest `limit` slots that were decided have all failed.

@@ -1,6 +1,6 @@
 //! Times in which triggers do nothing.
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, Row, params};
 
 use super::{by_hand, instant, maybe_instant, ms, step, word};
 use crate::domain::schedule::Instant;
@@ -56,13 +56,50 @@ pub(super) fn insert(db: &Connection, job: &str, pause: &Pause) -> rusqlite::Res
     Ok(())
 }
 
+/// What a decision has to know of pauses.
+#[derive(Default)]
+pub(super) struct Pauses {
+    /// The one that holds.
+    pub active: Option<Pause>,
+    /// Those that have ended and whose slots are not wanted, as `[from, until)`.
+    pub ended: Vec<(Instant, Instant)>,
+}
+
 /// The pause that holds at `now`.
 pub(super) fn active(db: &Connection, job: &str, now: Instant) -> rusqlite::Result<Option<Pause>> {
+    Ok(load(db, job, None, now)?.active)
+}
+
+/// The pause that holds at `now`, and those that ended after `cursor` and whose slots are not wanted.
+pub(super) fn load(
+    db: &Connection,
+    job: &str,
+    cursor: Option<Instant>,
+    now: Instant,
+) -> rusqlite::Result<Pauses> {
     let mut query = db.prepare_cached(
-        "SELECT from_at, until_at, kind, user, note FROM jobrun_pause
-         WHERE job = ?1 AND from_at <= ?2 AND (until_at IS NULL OR until_at > ?2) ORDER BY id DESC LIMIT 1",
+        "SELECT from_at, until_at, kind, user, note, is_caught_up FROM jobrun_pause
+         WHERE job = ?1 AND (until_at IS NULL OR until_at > ?2) ORDER BY id",
     )?;
-    query.query_row(params![job, ms(now)], read).optional()
+    let since = cursor.map_or(now, |cursor| cursor.min(now));
+    let rows = query.query_map(params![job, ms(since)], |row| {
+        Ok((read(row)?, row.get::<_, bool>("is_caught_up")?))
+    })?;
+    let mut pauses = Pauses::default();
+    for row in rows {
+        let (pause, is_caught_up) = row?;
+        match pause.until {
+            Some(until) if until <= now => {
+                let is_wanted = is_caught_up || pause.kind == PauseKind::Failures;
+                pauses
+                    .ended
+                    .extend((!is_wanted).then_some((pause.from, until)));
+            }
+            _ if pause.from <= now => pauses.active = Some(pause),
+            _ => {}
+        }
+    }
+    Ok(pauses)
 }
 
 fn read(row: &Row<'_>) -> rusqlite::Result<Pause> {
@@ -73,21 +110,4 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Pause> {
         user: row.get("user")?,
         note: row.get("note")?,
     })
-}
-
-/// Pauses that ended after `cursor` and whose slots are not wanted.
-pub(super) fn ended(
-    db: &Connection,
-    job: &str,
-    cursor: Instant,
-    now: Instant,
-) -> rusqlite::Result<Vec<(Instant, Instant)>> {
-    let mut query = db.prepare_cached(
-        "SELECT from_at, until_at FROM jobrun_pause
-         WHERE job = ?1 AND until_at > ?2 AND until_at <= ?3 AND kind <> 'failures' AND is_caught_up = 0 ORDER BY id",
-    )?;
-    let rows = query.query_map(params![job, ms(cursor), ms(now)], |row| {
-        Ok((instant(row, "from_at")?, instant(row, "until_at")?))
-    })?;
-    rows.collect()
 }

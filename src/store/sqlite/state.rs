@@ -17,55 +17,60 @@ const FOLD_LIMIT: u32 = 10_000;
 pub(super) const TASK: &str = "t.id, t.slot, t.nominal, t.key, t.due_at, t.attempts, t.interruptions, t.runs, t.first_tried_at, t.reason, \
                     t.\"trigger\",                     t.interval_start, t.coalesced";
 
+/// The row of a job.
+#[derive(Default)]
+struct Position {
+    cursor: Option<Instant>,
+    interval_end: Option<Instant>,
+    busy_count: u64,
+}
+
+/// One statement for all who ask about the row: preparing it costs more than running it.
+fn position(db: &Connection, job: &str) -> rusqlite::Result<Position> {
+    let mut query = db
+        .prepare_cached("SELECT cursor, interval_end, busy_count FROM jobrun_job WHERE job = ?1")?;
+    let position = query.query_row([job], |row| {
+        Ok(Position {
+            cursor: maybe_instant(row, "cursor")?,
+            interval_end: maybe_instant(row, "interval_end")?,
+            busy_count: row.get("busy_count")?,
+        })
+    });
+    Ok(position.optional()?.unwrap_or_default())
+}
+
 pub(super) fn cursor(db: &Connection, job: &str) -> rusqlite::Result<Option<Instant>> {
-    let mut query = db.prepare_cached("SELECT cursor FROM jobrun_job WHERE job = ?1")?;
-    let cursor = query
-        .query_row([job], |row| maybe_instant(row, "cursor"))
-        .optional()?;
-    Ok(cursor.flatten())
+    Ok(position(db, job)?.cursor)
 }
 
 pub(super) fn busy_count(db: &Connection, job: &str) -> rusqlite::Result<u64> {
-    let mut query = db.prepare_cached("SELECT busy_count FROM jobrun_job WHERE job = ?1")?;
-    Ok(query
-        .query_row([job], |row| row.get(0))
-        .optional()?
-        .unwrap_or(0))
+    Ok(position(db, job)?.busy_count)
 }
 
 pub(super) fn load(db: &Connection, look: &Look) -> rusqlite::Result<State> {
     let job = look.job.as_str();
-    let mut query =
-        db.prepare_cached("SELECT cursor, interval_end FROM jobrun_job WHERE job = ?1")?;
-    let position = query
-        .query_row([job], |row| {
-            Ok((
-                maybe_instant(row, "cursor")?,
-                maybe_instant(row, "interval_end")?,
-            ))
-        })
-        .optional()?;
-    let (cursor, interval_end) = position.unwrap_or_default();
+    let position = position(db, job)?;
     let mut state = State {
-        cursor,
-        interval_end,
+        cursor: position.cursor,
+        interval_end: position.interval_end,
         ..State::default()
     };
     if let Some(lookback) = &look.lookback {
         state.versions = versions(db, job, VERSIONS_SEEN)?;
         state.settled = settled(db, job, lookback)?;
-        state.newest = newest(db, job)?;
+        if look.depends_on_past {
+            state.newest = newest(db, job)?;
+        }
         if let Some(since) = lookback.succeeded {
             state.succeeded = succeeded(db, job, since)?;
         }
-        if let Some(cursor) = cursor {
-            state.pauses = pause::ended(db, job, cursor, look.now)?;
-        }
     }
-    state.pause = pause::active(db, job, look.now)?;
+    let pauses = pause::load(db, job, position.cursor, look.now)?;
+    (state.pause, state.pauses) = (pauses.active, pauses.ended);
     state.left = left(db, look)?;
     state.head = head(db, look)?;
-    if look.may_fold {
+    // Without a pending task there is none to fold.
+    if look.may_fold && state.head.is_some() {
         state.foldable = foldable(db, job)?;
     }
     Ok(state)
@@ -98,22 +103,28 @@ pub(super) fn versions(db: &Connection, job: &str, limit: u32) -> rusqlite::Resu
 }
 
 fn settled(db: &Connection, job: &str, lookback: &Lookback) -> rusqlite::Result<Vec<Settled>> {
-    let mut query = db.prepare_cached(
+    let mut by_slot = db.prepare_cached(
         "SELECT slot, CASE WHEN is_fixed_time = 1 THEN nominal END AS nominal FROM jobrun_task
-         WHERE job = ?1 AND slot > ?2 AND slot IS NOT NULL AND key = ''
-         UNION
-         SELECT slot, nominal FROM jobrun_task
-         WHERE job = ?1 AND nominal > ?3 AND is_fixed_time = 1 AND key = ''
-         ORDER BY slot",
+         WHERE job = ?1 AND slot > ?2 AND slot IS NOT NULL AND key = ''",
     )?;
-    let nominal = lookback.nominal.format(NOMINAL).to_string();
-    let rows = query.query_map(params![job, super::ms(lookback.slot), nominal], |row| {
+    let mut by_nominal = db.prepare_cached(
+        "SELECT slot, nominal FROM jobrun_task
+         WHERE job = ?1 AND nominal > ?2 AND is_fixed_time = 1 AND key = ''",
+    )?;
+    let read = |row: &Row<'_>| {
         Ok(Settled {
             slot: instant(row, "slot")?,
             nominal: row.get::<_, Option<Local>>("nominal")?.map(|local| local.0),
         })
-    })?;
-    rows.collect()
+    };
+    let nominal = lookback.nominal.format(NOMINAL).to_string();
+    let rows = by_slot.query_map(params![job, super::ms(lookback.slot)], read)?;
+    let mut settled = rows.collect::<rusqlite::Result<Vec<Settled>>>()?;
+    let rows = by_nominal.query_map(params![job, nominal], read)?;
+    settled.extend(rows.collect::<rusqlite::Result<Vec<Settled>>>()?);
+    settled.sort_by_key(|settled| settled.slot);
+    settled.dedup();
+    Ok(settled)
 }
 
 fn newest(db: &Connection, job: &str) -> rusqlite::Result<Option<(Instant, Status)>> {

@@ -6,7 +6,7 @@ use super::make::{insert_slot, make_manual, reopen_slot};
 use super::{ms, state};
 use crate::domain::decide::{Claim, Decision, Recovered, Then};
 use crate::domain::due::Plan;
-use crate::domain::lifecycle::{Status, Trigger, Update};
+use crate::domain::lifecycle::{Trigger, Update};
 use crate::domain::schedule::Instant;
 use crate::domain::state::{State, Task, Version};
 use crate::store::{Claimed, Step, Stepped};
@@ -61,16 +61,7 @@ fn recover(db: &Connection, recovered: &Recovered, now: Instant) -> rusqlite::Re
     update_task(db, recovered.task.id, &recovered.update, now)
 }
 
-pub(super) fn update_task(
-    db: &Connection,
-    task: i64,
-    update: &Update,
-    now: Instant,
-) -> rusqlite::Result<()> {
-    let is_over = match update.status {
-        Status::Succeeded | Status::Failed | Status::Skipped => true,
-        Status::Pending | Status::Running => false,
-    };
+fn update_task(db: &Connection, task: i64, update: &Update, now: Instant) -> rusqlite::Result<()> {
     db.prepare_cached(
         "UPDATE jobrun_task SET status = ?2, reason = ?3, due_at = ?4, attempts = ?5, interruptions = ?6,
                 claim_token = NULL, claim_lease = NULL, completed_at = ?7 WHERE id = ?1",
@@ -82,7 +73,7 @@ pub(super) fn update_task(
         ms(update.due_at),
         update.attempts,
         update.interruptions,
-        is_over.then(|| ms(now)),
+        update.is_over().then(|| ms(now)),
     ])?;
     Ok(())
 }
