@@ -439,7 +439,14 @@ fn check_tells_jobs_slots_and_where_the_store_is() {
     has_keys(&document, &["schema", "faults", "warnings", "jobs"]);
     has_keys(
         &document["jobs"][0],
-        &["job", "schedule", "timezone", "next_slots", "edit"],
+        &[
+            "job",
+            "schedule",
+            "timezone",
+            "next_slots",
+            "trigger_every_seconds",
+            "edit",
+        ],
     );
     scenario.run("check").exits(0).answers(&[
         "jobs.toml: 1 job, no faults",

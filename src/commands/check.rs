@@ -1,6 +1,6 @@
 //! `jobrun check`: is the configuration sound, and can the store be used?
 
-use chrono::Utc;
+use chrono::{TimeDelta, Utc};
 use serde::Serialize;
 
 use super::run::look;
@@ -35,6 +35,7 @@ struct Checked {
     schedule: Option<Vec<String>>,
     timezone: Option<String>,
     next_slots: Vec<String>,
+    trigger_every_seconds: Option<i64>,
     edit: Option<String>,
 }
 
@@ -117,11 +118,19 @@ fn checked(
         schedule: timetable.map(Timetable::texts),
         timezone: timetable.map(|timetable| timetable.zone().name().to_owned()),
         next_slots: next.collect(),
+        trigger_every_seconds: cadence(job).map(|every| every.num_seconds()),
         edit: store
             .map(|store| edit(config, job, store.as_mut()))
             .transpose()?
             .flatten(),
     })
+}
+
+/// How often the job has to be triggered at least, so that no slot is late: within its grace, and no less often than
+/// it has slots.
+fn cadence(job: &Job) -> Option<TimeDelta> {
+    let gap = job.timetable.as_ref()?.shortest_gap()?;
+    Some(gap.min(job.catch_up.start_grace))
 }
 
 /// What the next start makes of a schedule that is not the one in force.
@@ -189,6 +198,10 @@ fn text(config: &Config, jobs: &[Checked], has_store: bool) -> String {
         lines.push(format!("{}: {when}", job.job));
         lines.extend(job.edit.iter().map(|edit| format!("  the edit {edit}")));
         lines.extend(job.next_slots.iter().map(|slot| format!("  {slot}")));
+        lines.extend(job.trigger_every_seconds.map(|seconds| {
+            let every = text::span(TimeDelta::seconds(seconds));
+            format!("  to be on time, trigger it at least every {every}")
+        }));
     }
     lines.push(String::new());
     lines.join("\n")
