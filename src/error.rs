@@ -58,6 +58,8 @@ pub enum Ending {
     },
     /// The work succeeded but its result could not be recorded.
     NotRecorded,
+    /// The lock went away, and with it the right to go on.
+    LockLost,
 }
 
 /// How a task failed.
@@ -87,6 +89,7 @@ pub fn exit_code(ended: &Result<Ending, Error>) -> u8 {
         Ok(Ending::Busy { code }) => *code,
         Ok(Ending::BusyByHand) => 75,
         Ok(Ending::NotRecorded) => 74,
+        Ok(Ending::LockLost) => 76,
         Ok(Ending::Stopped { signal } | Ending::Failed(Failure::Signal(signal))) => {
             128u8.saturating_add(u8::try_from(*signal).unwrap_or(127))
         }

@@ -4,6 +4,7 @@ use super::{TIME_HINT, timetable, user_name};
 use crate::cli;
 use crate::config::Config;
 use crate::config::values::{self, Bound};
+use crate::domain::schedule::TICK;
 use crate::domain::state::{Spec, Version};
 use crate::error::{Ending, Error};
 use crate::report;
@@ -61,7 +62,8 @@ pub fn cursor(config: &Config, args: &cli::Cursor) -> Result<Ending, Error> {
         note: args.note.clone(),
     };
     store.set_cursor(&job.name, to, is_new.then_some(&version), &event)?;
-    let owed = timetable.count(to, now);
+    let done = store.slot_tasks(&job.name, to + TICK, now)?.len() as u64;
+    let owed = timetable.count(to, now).saturating_sub(done);
     report::answer(&format!(
         "{}: cursor at {}, {} owed\n",
         job.name,

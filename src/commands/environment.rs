@@ -7,6 +7,7 @@ use std::path::Path;
 
 use crate::domain::job::{Job, Work};
 use crate::domain::schedule::Timetable;
+use crate::plain;
 use crate::report::text;
 use crate::store::Claimed;
 
@@ -29,7 +30,7 @@ pub fn facts(job: &Job, config: &Path, claimed: &Claimed) -> Facts {
         ("TOKEN", claimed.token.clone()),
         ("FENCE", claimed.fence.to_string()),
     ]);
-    if let (Some(slot), Some(zone)) = (task.slot, job.timetable.as_ref().map(Timetable::zone)) {
+    if let (Some(slot), Some(zone)) = (task.slot, job.zone.as_ref()) {
         let nominal = task
             .nominal
             .unwrap_or_else(|| zone.local(slot).naive_local());
@@ -84,8 +85,13 @@ pub fn environment(
 /// Reads `NAME=value` lines: blank ones and those that start with `#` are passed over, `export ` and a pair of quotes
 /// around the value are taken off, nothing is expanded. Values are never in a message.
 fn read_env_file(path: &Path) -> Result<Vec<(OsString, OsString)>, String> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| format!("cannot read env_file `{}`: {error}", path.display()))?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        format!(
+            "cannot read env_file `{}`: {}",
+            path.display(),
+            plain::error(&error)
+        )
+    })?;
     let mut variables = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();

@@ -15,13 +15,11 @@ pub fn history(config: &Config, args: &cli::History) -> Result<Ending, Error> {
         return config.job(&args.job).map(|_| Ending::Done);
     }
     let runs = match &mut store {
-        Some(store) => store.history(&args.job, args.limit, args.failed)?,
+        Some(store) => store.history(&args.job, args.limit, args.failed, args.json)?,
         None => Vec::new(),
     };
     let job = config.jobs.iter().find(|job| job.name == args.job);
-    let zone = job
-        .and_then(|job| job.timetable.as_ref())
-        .map(Timetable::zone);
+    let zone = job.and_then(|job| job.zone.as_ref());
     let history = report::slots::History::of(&args.job, zone, &runs);
     if args.json {
         report::json(&history);

@@ -24,9 +24,7 @@ pub fn logs(config: &Config, args: &cli::Logs) -> Result<Ending, Error> {
         by_id(config, store.as_mut(), &args.run)?
     };
     let job = config.jobs.iter().find(|job| job.name == name);
-    let zone = job
-        .and_then(|job| job.timetable.as_ref())
-        .map(Timetable::zone);
+    let zone = job.and_then(|job| job.zone.as_ref());
     let index = run.output_index.as_deref();
     let log = Log {
         job: &name,
@@ -46,7 +44,7 @@ pub fn logs(config: &Config, args: &cli::Logs) -> Result<Ending, Error> {
 /// The newest run of a job, ended or not.
 fn newest(store: Option<&mut Box<dyn Store>>, job: &str) -> Result<Run, Error> {
     let newest = match store {
-        Some(store) => store.history(job, 1, false)?.pop(),
+        Some(store) => store.history(job, 1, false, true)?.pop(),
         None => None,
     };
     newest.ok_or_else(|| {

@@ -37,7 +37,7 @@ pub fn pause(config: &Config, args: &cli::Pause) -> Result<Ending, Error> {
         &pause,
         &event(now, "pause", detail, args.note.as_ref()),
     )?;
-    let zone = job.timetable.as_ref().map(Timetable::zone);
+    let zone = job.zone.as_ref();
     report::answer(&format!(
         "{}: {}\n",
         job.name,
@@ -94,7 +94,7 @@ fn event(at: Instant, action: &'static str, detail: String, note: Option<&String
 
 /// A pause ends in the future, by the job's clock.
 fn read_until(job: &Job, typed: &str, now: Instant) -> Result<Instant, Error> {
-    let zone = job.timetable.as_ref().map(Timetable::zone).ok_or_else(|| {
+    let zone = job.zone.as_ref().ok_or_else(|| {
         Error::usage(
             format!("job `{}` has no time zone", job.name),
             "leave `--until` out, and resume it by hand",

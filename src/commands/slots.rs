@@ -1,13 +1,15 @@
 //! `jobrun slots`: every slot of a range and what became of it.
 
-use chrono::{TimeDelta, Utc};
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::Utc;
 
 use super::{TIME_HINT, timetable};
 use crate::cli;
 use crate::config::Config;
 use crate::config::values::{self, Bound};
 use crate::domain::due::Reason;
-use crate::domain::schedule::{Instant, Slot, Timetable};
+use crate::domain::schedule::{Instant, Slot, TICK, Timetable};
 use crate::domain::state::{SkipRange, Version};
 use crate::error::{Ending, Error};
 use crate::report;
@@ -64,10 +66,7 @@ pub fn slots(config: &Config, args: &cli::Slots) -> Result<Ending, Error> {
     let slots = Slots {
         schema: report::SCHEMA,
         job: job.name.clone(),
-        slots: listed
-            .iter()
-            .map(|slot| state_of(timetable, &known, slot))
-            .collect(),
+        slots: states(timetable, &known, &listed, Utc::now()),
         zone: timetable.zone().name().to_owned(),
     };
     if args.json {
@@ -87,12 +86,11 @@ pub fn in_force(
     from: Instant,
     to: Instant,
 ) -> Vec<Slot> {
-    let tick = TimeDelta::milliseconds(1);
     let mut slots: Vec<Slot> = Vec::new();
     let mut collect = |timetable: &Timetable, after: Instant, until: Instant| {
         slots.extend(
             timetable
-                .after(after.max(from - tick))
+                .after(after.max(from - TICK))
                 .take_while(|slot| slot.at <= until.min(to)),
         );
     };
@@ -101,7 +99,7 @@ pub fn in_force(
     let is_current = |version: &Version| version.fingerprint == fingerprint;
     let first = known.versions.first().map_or(to, |version| version.from);
     // Before the first version nothing was in force: the file's schedule tells what would have been.
-    collect(timetable, from - tick, first);
+    collect(timetable, from - TICK, first);
     for (place, version) in known.versions.iter().enumerate() {
         let until = known.versions.get(place + 1).map_or(to, |next| next.from);
         if is_current(version) {
@@ -110,36 +108,54 @@ pub fn in_force(
             collect(&old, version.from, until);
         }
     }
-    for task in &known.tasks {
-        if !slots.iter().any(|slot| slot.at == task.slot) {
-            let local = timetable.zone().local(task.slot).naive_local();
-            slots.push(Slot {
-                at: task.slot,
-                nominal: task.nominal.unwrap_or(local),
-                is_fixed: false,
-            });
-        }
+    let listed: BTreeSet<Instant> = slots.iter().map(|slot| slot.at).collect();
+    for task in known
+        .tasks
+        .iter()
+        .filter(|task| !listed.contains(&task.slot))
+    {
+        let local = timetable.zone().local(task.slot).naive_local();
+        slots.push(Slot {
+            at: task.slot,
+            nominal: task.nominal.unwrap_or(local),
+            is_fixed: false,
+        });
     }
     slots.sort_by_key(|slot| slot.at);
     slots.dedup_by_key(|slot| slot.at);
     slots
 }
 
-/// A task's row outranks a skip range that covers it.
-fn state_of(timetable: &Timetable, known: &Known, slot: &Slot) -> SlotState {
-    let task = known
-        .tasks
-        .binary_search_by_key(&slot.at, |task| task.slot)
-        .ok()
-        .map(|place| &known.tasks[place]);
-    let skip = known
-        .skips
-        .iter()
-        .rev()
-        .find(|range| range.from <= slot.at && slot.at <= range.to);
+/// Each slot with what became of it. A task's row outranks a skip range that covers it, and a newer range an older.
+fn states(timetable: &Timetable, known: &Known, slots: &[Slot], now: Instant) -> Vec<SlotState> {
+    let mut by_start: Vec<(usize, &SkipRange)> = known.skips.iter().enumerate().collect();
+    by_start.sort_by_key(|(_, range)| range.from);
+    let mut coming = by_start.into_iter().peekable();
+    // Ranges that have begun, by the order in which they were recorded.
+    let mut begun: BTreeMap<usize, &SkipRange> = BTreeMap::new();
+    let state = |slot: &Slot| {
+        while let Some((number, range)) = coming.next_if(|(_, range)| range.from <= slot.at) {
+            begun.insert(number, range);
+        }
+        begun.retain(|_, range| slot.at <= range.to);
+        let skip = begun.last_key_value().map(|(_, range)| range.reason);
+        state_of(timetable, known, slot, skip, now)
+    };
+    slots.iter().map(state).collect()
+}
+
+fn state_of(
+    timetable: &Timetable,
+    known: &Known,
+    slot: &Slot,
+    skip: Option<Reason>,
+    now: Instant,
+) -> SlotState {
+    let task = known.tasks.binary_search_by_key(&slot.at, |task| task.slot);
+    let task = task.ok().map(|place| &known.tasks[place]);
     let (state, reason) = match (task, skip) {
         (Some(task), _) => (task.status.word(), task.reason.clone()),
-        (None, Some(range)) => ("skipped", Some(Reason::word(range.reason).to_owned())),
+        (None, Some(reason)) => ("skipped", Some(reason.word().to_owned())),
         (None, None) => ("missing", None),
     };
     SlotState {
@@ -150,6 +166,6 @@ fn state_of(timetable: &Timetable, known: &Known, slot: &Slot) -> SlotState {
         reason,
         run_id: task.and_then(|task| task.run.clone()),
         is_shifted: slot.is_shifted(timetable.zone()),
-        is_to_come: state == "missing" && slot.at > Utc::now(),
+        is_to_come: state == "missing" && slot.at > now,
     }
 }

@@ -8,7 +8,7 @@ use crate::cli;
 use crate::config::Config;
 use crate::domain::decide::{self, Ask};
 use crate::domain::job::Job;
-use crate::domain::schedule::Instant;
+use crate::domain::schedule::{Instant, TICK};
 use crate::error::{Ending, Error};
 use crate::report;
 use crate::report::status::Standing;
@@ -104,7 +104,12 @@ fn blocker(
         return Ok(None);
     };
     let cursor = store.cursor(&job.name)?;
+    let started = timetable
+        .start_at()
+        .filter(|start| *start <= now)
+        .map(|start| start - TICK);
     let owed = cursor
+        .or(started)
         .and_then(|cursor| timetable.after(cursor).next())
         .filter(|slot| slot.at <= now);
     let Some(owed) = owed else {
@@ -118,5 +123,5 @@ fn blocker(
         horizon: None,
     };
     let state = store.state(&look(job, cursor, now, ask))?;
-    Ok(decide::own_past(job, &state).map(|slot| (job.name.clone(), slot)))
+    Ok(decide::own_past(job, &state, owed.at).map(|slot| (job.name.clone(), slot)))
 }

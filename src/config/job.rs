@@ -59,6 +59,7 @@ pub fn build(
             .enabled
             .as_ref()
             .is_none_or(|enabled| *enabled.get_ref()),
+        zone,
         timetable,
         catch_up,
         lock_wait: builder

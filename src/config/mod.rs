@@ -215,7 +215,7 @@ fn store_url(
         } else {
             Path::new("jobrun.db")
         };
-        return Ok(Some(store::Url::Sqlite(folder.join(default))));
+        return Ok(Some(beside(store::Url::Sqlite(default.to_owned()), folder)));
     };
     match store::Url::parse(url.get_ref()) {
         Ok(parsed) => Ok(Some(beside(parsed, folder))),
@@ -232,10 +232,23 @@ fn store_url(
     }
 }
 
-/// A relative path is relative to `folder`.
+/// A relative path is relative to `folder`; links are followed, so that one store has one name, and with it one
+/// folder of locks.
 fn beside(url: store::Url, folder: &Path) -> store::Url {
     match url {
-        store::Url::Sqlite(path) => store::Url::Sqlite(folder.join(path)),
+        store::Url::Sqlite(path) => store::Url::Sqlite(real(&folder.join(path))),
+    }
+}
+
+/// The path without links, also of a file that is still to be made.
+fn real(path: &Path) -> PathBuf {
+    if let Ok(real) = path.canonicalize() {
+        return real;
+    }
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+    match (folder, path.file_name()) {
+        (Some(folder), Some(name)) => folder.join(name),
+        _ => path.to_owned(),
     }
 }
 

@@ -7,7 +7,8 @@ use crate::domain::job::Job;
 /// Checks the `after` of every job of the file.
 pub(super) fn check(raw: &RawFile, jobs: &[Job], faults: &mut Faults) {
     for (name, own) in &raw.jobs {
-        for other in own.after.iter().chain(&raw.defaults.after).flatten() {
+        let after = own.after.as_ref().or(raw.defaults.after.as_ref());
+        for other in after.into_iter().flatten() {
             if let Some((message, hint)) = wrong(name.get_ref(), other.get_ref(), raw, jobs) {
                 faults.add(fault(name, other, message, hint));
             }

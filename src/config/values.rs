@@ -10,9 +10,15 @@ use crate::domain::schedule::{Instant, LocalTime, Zone};
 /// Years that have instants here.
 const YEARS: RangeInclusive<i32> = 1..=9999;
 
-/// Reads a duration as humantime writes it: `90s`, `1h 30m`.
+/// Reads a duration as humantime writes it: `90s`, `1h 30m`; below ten thousand years.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|error| {
+    /// The years chrono counts in.
+    const LONGEST: Duration = Duration::from_secs(10_000 * 366 * 86_400);
+    let parsed = humantime::parse_duration(text);
+    if parsed.as_ref().is_ok_and(|duration| *duration > LONGEST) {
+        return Err(format!("`{text}` is longer than ten thousand years"));
+    }
+    parsed.map_err(|error| {
         let is_number = text.trim().parse::<f64>().is_ok();
         if is_number {
             format!(
@@ -25,15 +31,9 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// Reads a duration that calendar arithmetic can hold: below ten thousand years.
+/// The same, for calendar arithmetic.
 pub fn time_delta(text: &str) -> Result<TimeDelta, String> {
-    /// The years chrono counts in.
-    const LONGEST: Duration = Duration::from_secs(10_000 * 366 * 86_400);
-    let duration = duration(text)?;
-    if duration > LONGEST {
-        return Err(format!("`{text}` is longer than ten thousand years"));
-    }
-    TimeDelta::from_std(duration).map_err(|error| error.to_string())
+    TimeDelta::from_std(duration(text)?).map_err(|error| error.to_string())
 }
 
 /// Reads a size in bytes: `64KiB`, `1MiB`, `500B`, `0`.

@@ -6,10 +6,9 @@ use chrono::{
     Datelike, Days, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta, Timelike as _, WeekdaySet,
 };
 
-use super::schedule::{Instant, LocalTime, Timetable, Zone};
+use super::schedule::{Instant, LocalTime, TICK, Timetable, Zone};
 
 /// The smallest step of an instant, to turn `[a, b)` into `(a, b]`.
-const TICK: TimeDelta = TimeDelta::milliseconds(1);
 
 /// Days without slots. A slot lies on the date that the clocks of the job's zone show at its instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,6 +100,18 @@ impl Period {
             Self::Month => date.with_day(1).unwrap_or(date),
         };
         day.and_time(NaiveTime::MIN)
+    }
+
+    /// The start of the period after the one that starts at `start`.
+    pub fn next(self, start: NaiveDateTime) -> NaiveDateTime {
+        // Past its end and well before the end of the next one.
+        let within = match self {
+            Self::Hour => TimeDelta::hours(1),
+            Self::Day => TimeDelta::days(1),
+            Self::Week => TimeDelta::days(7),
+            Self::Month => TimeDelta::days(31),
+        };
+        self.start(start + within)
     }
 }
 

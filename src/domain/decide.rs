@@ -220,11 +220,11 @@ fn owed(
         decision.claim = oldest.map(|task| Claim::Task(Box::new(task)));
         return;
     }
-    decision.waits_for = own_past(job, state);
     let state = with_foldable(job, state, &again);
-    let planned =
-        plan(&state, bounds.limit.min(batch(job))).filter(|_| decision.waits_for.is_none());
-    let Some(plan) = planned else {
+    let planned = plan(&state, bounds.limit.min(batch(job)));
+    let first = planned.as_ref().and_then(|plan| plan.run.first());
+    decision.waits_for = first.and_then(|first| own_past(job, &state, first.slot.at));
+    let Some(plan) = planned.filter(|_| decision.waits_for.is_none()) else {
         take(decision, head, job, now);
         return;
     };
@@ -261,16 +261,20 @@ fn is_moot(job: &Job, state: &State, task: &Task) -> bool {
     slot.is_some_and(|(timetable, slot)| due::is_period_done(job, timetable, state, slot))
 }
 
-/// The newest slot of the job, if newer ones have to wait for it: it neither succeeded nor was skipped, and no
-/// recorded hole lies after it.
-pub fn own_past(job: &Job, state: &State) -> Option<Instant> {
-    let (slot, status) = state.newest.filter(|_| job.catch_up.depends_on_past)?;
+/// The slot that one at `slot` has to wait for (`depends_on_past`): the newest task before it, if that neither
+/// succeeded nor was skipped, and no recorded hole lies between.
+pub fn own_past(job: &Job, state: &State, slot: Instant) -> Option<Instant> {
+    let mut past = state.past.iter().filter(|_| job.catch_up.depends_on_past);
+    let (before, status) = *past.find(|(before, _)| *before < slot)?;
     let is_settled = match status {
         Status::Succeeded | Status::Skipped => true,
         Status::Pending | Status::Running | Status::Failed => false,
     };
-    let has_hole = state.interval_end.is_some_and(|end| end > slot);
-    (!is_settled && !has_hole).then_some(slot)
+    let is_task = |end: Instant| state.past.iter().any(|(at, _)| *at == end);
+    let has_hole = state
+        .interval_end
+        .is_some_and(|end| before < end && end < slot && !is_task(end));
+    (!is_settled && !has_hole).then_some(before)
 }
 
 /// Takes the oldest of what was pending and what the plan makes.
@@ -344,13 +348,17 @@ fn with_foldable<'s>(job: &Job, state: &'s State, again: &[Task]) -> std::borrow
     std::borrow::Cow::Owned(state)
 }
 
-/// Whether a newer slot may take this task in: no attempt of it has failed, and a schedule made it.
+/// Whether a newer slot may take this task in: no attempt of it has failed or said "not yet", and a schedule made it.
 pub fn is_foldable(task: &Task) -> bool {
     let is_scheduled = match task.trigger {
         Trigger::Schedule | Trigger::CatchUp => true,
         Trigger::Backfill | Trigger::Manual | Trigger::Retry | Trigger::Enqueue => false,
     };
-    is_scheduled && task.slot.is_some() && task.key.is_empty() && task.attempts == 0
+    is_scheduled
+        && task.slot.is_some()
+        && task.key.is_empty()
+        && task.attempts == 0
+        && !task.is_snoozed
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 
 use super::calendar::{Exclusions, Period};
-use super::schedule::{Instant, Slot, Timetable};
+use super::schedule::{Instant, Slot, Timetable, Zone};
 
 /// A named table `[jobs.NAME]` of jobs.toml(5).
 #[derive(Clone, Debug)]
@@ -17,6 +17,8 @@ pub struct Job {
     pub work: Work,
     /// `false`: paused, from when a start first sees it.
     pub is_enabled: bool,
+    /// The zone its times are meant and shown in.
+    pub zone: Option<Zone>,
     /// When its slots fall; none: it runs by hand only.
     pub timetable: Option<Timetable>,
     /// What becomes of missed slots.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::due::Reason;
 use super::job::Job;
 use super::lifecycle::{Status, Trigger, stored_words};
-use super::schedule::{Cron, Instant, Interval, Pace, Rule, Timetable, Zone};
+use super::schedule::{Cron, Instant, Interval, Pace, Rule, TICK, Timetable, Zone};
 
 /// Everything a decision about one job depends on, besides the job itself and the clock.
 #[derive(Clone, Debug, Default)]
@@ -23,8 +23,8 @@ pub struct State {
     pub pauses: Vec<(Instant, Instant)>,
     /// Slots that succeeded, as far back as a `period` reaches.
     pub succeeded: Vec<Instant>,
-    /// The newest slot that became a task, and where that stands.
-    pub newest: Option<(Instant, Status)>,
+    /// The newest slots that became tasks, newest first, and where those stand (`depends_on_past`).
+    pub past: Vec<(Instant, Status)>,
     /// Slots and nominal times that have a task already, as far back as [`State::lookback`] says.
     pub settled: Vec<Settled>,
     /// Pending slot tasks that a newer slot may take in, oldest first ([`super::job::Policy`] other than `each`).
@@ -151,6 +151,8 @@ pub struct Settled {
     pub slot: Instant,
     /// Its wall-clock time, for slots of fixed-time expressions.
     pub nominal: Option<NaiveDateTime>,
+    /// Whether it was left out after all.
+    pub is_skipped: bool,
 }
 
 /// A task as far as decisions need it.
@@ -210,8 +212,9 @@ impl State {
         cursor: Option<Instant>,
         now: Instant,
     ) -> Lookback {
-        let anchor = now - job.catch_up.start_grace - TimeDelta::milliseconds(1);
-        let slot = cursor.map_or(anchor, |cursor| cursor.min(anchor));
+        let anchor = now - job.catch_up.start_grace - TICK;
+        let known = cursor.or(timetable.start_at());
+        let slot = known.map_or(anchor, |known| known.min(anchor));
         Lookback {
             slot,
             nominal: timetable.zone().local(slot).naive_local() - LONGEST_GAP,

@@ -26,6 +26,7 @@ const WAIT_LONGEST: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct LockFile {
     file: File,
+    path: PathBuf,
 }
 
 /// The answer to a try; a busy lock is not an error.
@@ -80,7 +81,10 @@ impl LockFile {
             if is_still(path, &file) {
                 // Who held it before is not who holds it now.
                 let _ = file.set_len(0);
-                return Ok(Attempt::Won(Self { file }));
+                return Ok(Attempt::Won(Self {
+                    file,
+                    path: path.to_path_buf(),
+                }));
             }
         }
         Err(fail(LockFault::Replaced))
@@ -110,6 +114,11 @@ impl LockFile {
             }
             pause = (pause * 2).min(WAIT_LONGEST);
         }
+    }
+
+    /// Whether the file of that name is still the one that is locked: else another start may hold its successor.
+    pub fn is_current(&self) -> bool {
+        is_still(&self.path, &self.file)
     }
 
     /// Writes into the file who holds it, for those who find it busy. Best effort: the lock holds without.

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -49,7 +50,13 @@ impl OutputFile {
         let Some(path) = &command.output_file else {
             return Ok(None);
         };
-        match File::options().append(true).create(true).open(path) {
+        match File::options()
+            .append(true)
+            .create(true)
+            // A FIFO that nobody reads is an error, not a wait.
+            .custom_flags(libc::O_NONBLOCK)
+            .open(path)
+        {
             Ok(file) => Ok(Some(Self { file, error: None })),
             Err(error) => Err(StartFailure::BadOutputFile {
                 file: path.clone(),

@@ -32,14 +32,13 @@ const KILL_WAIT: Duration = Duration::from_secs(10);
 /// Runs the command and returns when it and all its descendants have ended (or cannot be ended).
 ///
 /// The guard shares `locks` (at most four), so that they stay taken should jobrun be killed before its tree is gone.
-/// `on_started` gets the command's process id. A signal to jobrun goes to the whole tree. An error means that no guard
+/// A signal to jobrun goes to the whole tree. An error means that no guard
 /// could be set up; a command that cannot be started is a result, not an error.
 pub fn supervise(
     command: &Command,
     locks: &[BorrowedFd<'_>],
     signals: &Signals,
     sink: &mut Sink,
-    on_started: &mut dyn FnMut(u32),
 ) -> io::Result<Ended> {
     let prepared = match Prepared::new(command) {
         Ok(prepared) => prepared,
@@ -53,7 +52,7 @@ pub fn supervise(
         Err(failure) => return Ok(not_started(failure)),
     };
     let mut run = Run::start(command, prepared, locks, signals, sink, file)?;
-    run.watch(on_started);
+    run.watch();
     Ok(run.finish())
 }
 
@@ -152,10 +151,10 @@ impl<'a> Run<'a> {
 
     /// Turns until none of the tree lives, or what lives cannot be killed. What the guard says comes first in a turn:
     /// a command that ended in time is never timed out, however late jobrun wakes up.
-    fn watch(&mut self, on_started: &mut dyn FnMut(u32)) {
+    fn watch(&mut self) {
         loop {
             self.wait();
-            if self.hear_guard(on_started) == Next::Finish {
+            if self.hear_guard() == Next::Finish {
                 break;
             }
             self.heed_signals();
@@ -189,11 +188,11 @@ impl<'a> Run<'a> {
         Timespec::try_from(wait).ok()
     }
 
-    fn hear_guard(&mut self, on_started: &mut dyn FnMut(u32)) -> Next {
+    fn hear_guard(&mut self) -> Next {
         // The guard sends three reports at most.
         loop {
             match self.warden.report() {
-                Received::Message(report) => self.note(report, on_started),
+                Received::Message(report) => self.note(report),
                 Received::Nothing => break,
                 Received::Closed => {
                     if self.warden.guard_is_gone() == Tended::Living {
@@ -205,7 +204,7 @@ impl<'a> Run<'a> {
         }
         let (tended, exit) = self.warden.tend();
         if let Some(exit) = exit.filter(|_| self.exit.is_none()) {
-            self.note(Report::Exited(exit), on_started);
+            self.note(Report::Exited(exit));
         }
         match tended {
             Tended::Living => Next::GoOn,
@@ -213,11 +212,10 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn note(&mut self, report: Report, on_started: &mut dyn FnMut(u32)) {
+    fn note(&mut self, report: Report) {
         match report {
             Report::Started { pid } => {
                 self.warden.main = Pid::from_raw(pid);
-                on_started(pid.unsigned_abs());
             }
             Report::NotStarted { stage, errno } => {
                 self.failure = Some((stage, Errno::from_raw_os_error(errno)));

@@ -22,6 +22,10 @@ pub struct Planned<'a> {
     pub plan: Option<&'a Plan>,
     /// Tasks of earlier starts that are due.
     pub pending: &'a [Task],
+    /// Whether a pause keeps triggers from doing anything.
+    pub is_paused: bool,
+    /// The job and its slot that owed slots wait for.
+    pub blocker: Option<(String, Instant)>,
 }
 
 #[derive(Serialize)]
@@ -143,6 +147,8 @@ impl Planned<'_> {
         let short = |at| text::short(self.zone, at);
         let mut out = format!("{} at {}", self.job.name, short(self.now));
         match self.plan.map(|plan| plan.basis) {
+            None if self.is_paused => out.push_str(": paused\n"),
+            None if self.job.timetable.is_some() => out.push('\n'),
             None => out.push_str(": no schedule, it runs by hand\n"),
             Some(Basis::Cursor) => out.push('\n'),
             Some(Basis::FirstRun) => {
@@ -176,6 +182,13 @@ impl Planned<'_> {
         }
         if let Some(until) = self.plan.and_then(|plan| plan.wait_until) {
             let _ = writeln!(out, "  after waiting until {}", short(until));
+        }
+        if let Some((job, slot)) = &self.blocker {
+            let _ = writeln!(
+                out,
+                "  what is owed waits for `{job}` slot {}",
+                short(*slot)
+            );
         }
         for range in self.skipped() {
             let _ = writeln!(out, "  would leave out {}", skipped(self.zone, &range));

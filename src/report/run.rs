@@ -6,7 +6,7 @@ use super::{SCHEMA, text};
 use crate::domain::decide::Recovered;
 use crate::domain::due::{Basis, Plan};
 use crate::domain::job::Job;
-use crate::domain::lifecycle::{Outcome, Status};
+use crate::domain::lifecycle::{Outcome, Status, Trigger};
 use crate::domain::schedule::{Instant, Zone};
 use crate::domain::state::{Pause, PauseKind, Task};
 use crate::store::{Claimed, Finish};
@@ -89,9 +89,7 @@ pub struct Summary<'a> {
 }
 
 fn zone(job: &Job) -> Option<&Zone> {
-    job.timetable
-        .as_ref()
-        .map(crate::domain::schedule::Timetable::zone)
+    job.zone.as_ref()
 }
 
 /// `slot 2026-11-30T00:00+08:00`, or what the task is instead.
@@ -189,7 +187,7 @@ pub fn say_nothing_due(job: &Job, next: Option<Instant>) {
     let zone = zone(job);
     let next = match next {
         Some(next) => format!("the next slot is {}", text::short(zone, next)),
-        None if zone.is_some() => "no slot is to come".to_owned(),
+        None if job.timetable.is_some() => "no slot is to come".to_owned(),
         None => "it has no schedule".to_owned(),
     };
     let name = &job.name;
@@ -228,11 +226,11 @@ pub fn pause(zone: Option<&Zone>, held: &Pause) -> String {
 /// Says that a trigger does nothing because of a pause.
 pub fn say_paused(job: &Job, held: &Pause) {
     let name = &job.name;
-    tracing::info!(
-        job = name,
-        "is {}: `jobrun resume {name}` ends that",
-        pause(zone(job), held)
-    );
+    let end = match held.kind {
+        PauseKind::Disabled => "`enabled = true` ends that".to_owned(),
+        PauseKind::Manual | PauseKind::Failures => format!("`jobrun resume {name}` ends that"),
+    };
+    tracing::info!(job = name, "is {}: {end}", pause(zone(job), held));
 }
 
 /// Says that a run by hand goes on in spite of a pause.
@@ -302,11 +300,17 @@ pub fn say_finished(job: &Job, claimed: &Claimed, finish: &Finish) {
         Outcome::Snoozed if finish.update.status == Status::Pending => {
             tracing::info!(job = job.name, run, "{name}: {what}{}", next(job, finish));
         }
-        Outcome::Snoozed => tracing::error!(
-            job = job.name,
-            run,
-            "{name} failed: still not done after `snooze_limit`"
-        ),
+        Outcome::Snoozed => {
+            let why = match claimed.trigger {
+                Trigger::Manual => "a run by hand is not repeated",
+                Trigger::Schedule
+                | Trigger::CatchUp
+                | Trigger::Backfill
+                | Trigger::Retry
+                | Trigger::Enqueue => "`snooze_limit` is over",
+            };
+            tracing::error!(job = job.name, run, "{name} failed: {what}, and {why}");
+        }
         Outcome::Running => {}
         Outcome::Failed | Outcome::TimedOut => {
             let outcome = if finish.outcome == Outcome::Failed {
@@ -340,9 +344,10 @@ pub fn say_finished(job: &Job, claimed: &Claimed, finish: &Finish) {
 /// Says that the job pauses itself.
 pub fn say_paused_by_failures(job: &Job) {
     let failures = job.catch_up.pause_after.unwrap_or_default();
+    let failures = text::count(u64::from(failures), "failed slot");
     tracing::error!(
         job = job.name,
-        "is paused: {failures} failed slots in a row (`pause_after`); its slots stay owed until `jobrun resume {}`",
+        "is paused: {failures} in a row (`pause_after`); its slots stay owed until `jobrun resume {}`",
         job.name
     );
 }

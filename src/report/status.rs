@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use chrono::TimeDelta;
 use serde::Serialize;
 
 use super::colour::Tint;
@@ -155,7 +156,7 @@ impl Standing<'_> {
     }
 
     fn zone(&self) -> Option<&Zone> {
-        self.timetable().map(Timetable::zone)
+        self.job.and_then(|job| job.zone.as_ref())
     }
 
     fn short(&self, at: Instant) -> String {
@@ -178,7 +179,11 @@ impl Standing<'_> {
         let job = self
             .job
             .filter(|_| !self.is_paused() && self.blocker.is_none())?;
-        let limit = self.now - job.catch_up.start_grace;
+        let jitter = job
+            .catch_up
+            .jitter
+            .and_then(|jitter| TimeDelta::from_std(jitter).ok());
+        let limit = self.now - job.catch_up.start_grace - jitter.unwrap_or_default();
         let unplanned = self
             .summary
             .cursor

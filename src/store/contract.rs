@@ -52,6 +52,7 @@ impl Bench {
             look,
             now,
             spec: Some((timetable.fingerprint(), Spec::of(timetable))),
+            pause_after: job.catch_up.pause_after,
             start_grace: job.catch_up.start_grace,
             run: format!("run-{:04}", self.starts),
             token: format!("token-{}", self.starts),
@@ -104,7 +105,10 @@ impl Bench {
     }
 
     fn outcomes(&mut self, job: &Job) -> Vec<Outcome> {
-        let runs = self.store.history(&job.name, 100, false).expect("runs");
+        let runs = self
+            .store
+            .history(&job.name, 100, false, true)
+            .expect("runs");
         runs.iter().rev().map(|run| run.outcome).collect()
     }
 }
@@ -447,10 +451,16 @@ fn output_comes_back_byte_for_byte(bench: &mut Bench) {
         .claimed
         .expect("a run");
     bench.finish(&job, &claimed, Outcome::Succeeded, "2026-05-05T09:31:00Z");
-    let runs = bench.store.history("j", 1, false).expect("read");
+    let runs = bench.store.history("j", 1, false, true).expect("read");
     assert_eq!(runs[0].output, b"a\0\xffb");
     assert_eq!((runs[0].stdout_bytes, runs[0].duration_ms), (4, Some(1500)));
-    assert!(bench.store.history("j", 9, true).expect("read").is_empty());
+    assert!(
+        bench
+            .store
+            .history("j", 9, true, true)
+            .expect("read")
+            .is_empty()
+    );
 }
 
 fn a_run_is_found_by_the_start_of_its_id(bench: &mut Bench) {
@@ -731,6 +741,111 @@ fn not_yet_is_neither_waited_for_nor_a_failure(bench: &mut Bench) {
     );
 }
 
+fn a_pause_holds_though_the_clock_goes_back(bench: &mut Bench) {
+    pause_at(bench, "2026-05-05T09:45:00Z", None);
+    assert!(
+        bench
+            .store
+            .paused("j", at("2026-05-05T08:00:00Z"))
+            .expect("read")
+            .is_some()
+    );
+}
+
+fn a_pause_that_is_paused_again_goes_on_from_where_it_began(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    pause_at(bench, "2026-05-05T09:45:00Z", None);
+    pause_at(bench, "2026-05-05T12:10:00Z", None);
+    let ended = bench
+        .store
+        .resume("j", true, &event("2026-05-05T12:30:00Z"))
+        .expect("resumed")
+        .expect("was paused");
+    assert_eq!(ended.from, at("2026-05-05T09:45:00Z"));
+    let claimed = bench
+        .owed(&job, "2026-05-05T12:30:01Z")
+        .claimed
+        .expect("a run");
+    assert_eq!(claimed.task.slot, Some(at("2026-05-05T10:00:00Z")));
+}
+
+fn a_pause_that_ended_by_itself_can_still_be_caught_up(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    pause_at(bench, "2026-05-05T09:45:00Z", Some("2026-05-05T11:30:00Z"));
+    let resumed = bench
+        .store
+        .resume("j", true, &event("2026-05-05T11:40:00Z"))
+        .expect("resumed");
+    assert!(resumed.is_some());
+    let claimed = bench
+        .owed(&job, "2026-05-05T12:00:01Z")
+        .claimed
+        .expect("a run");
+    assert_eq!(claimed.task.slot, Some(at("2026-05-05T10:00:00Z")));
+}
+
+fn a_pause_before_the_first_start_leaves_its_slots_out(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    pause_at(bench, "2026-05-05T08:30:00Z", None);
+    bench
+        .store
+        .resume("j", false, &event("2026-05-05T09:02:00Z"))
+        .expect("resumed")
+        .expect("was paused");
+    assert!(bench.owed(&job, "2026-05-05T09:03:00Z").claimed.is_none());
+}
+
+fn slots_lost_in_a_row_pause_the_job_too(bench: &mut Bench) {
+    let mut job = hourly(Policy::Each);
+    job.catch_up.pause_after = Some(2);
+    job.retry.on_interrupted = crate::domain::job::OnInterrupted::Fail;
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    for _ in 0..2 {
+        bench
+            .owed(&job, "2026-05-05T16:00:01Z")
+            .claimed
+            .expect("a run that dies");
+    }
+    bench.owed(&job, "2026-05-05T16:00:02Z");
+    let held = bench
+        .store
+        .paused("j", at("2026-05-05T16:00:03Z"))
+        .expect("read")
+        .expect("paused");
+    assert_eq!(held.kind, PauseKind::Failures);
+}
+
+fn the_tasks_around_a_slot_are_found(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    bench
+        .owed(&job, "2026-05-05T11:00:01Z")
+        .claimed
+        .expect("a run");
+    let at_ten = at("2026-05-05T10:00:00Z");
+    let after = bench
+        .store
+        .slot_task_after("j", at_ten)
+        .expect("read")
+        .expect("a task");
+    assert_eq!(after.slot, at("2026-05-05T11:00:00Z"));
+    let before = bench
+        .store
+        .slot_task_before("j", after.slot)
+        .expect("read")
+        .expect("a task");
+    assert_eq!(before.slot, at_ten);
+    assert!(
+        bench
+            .store
+            .slot_task_before("j", at_ten)
+            .expect("read")
+            .is_none()
+    );
+}
+
 fn the_clock_is_read_in_whole_milliseconds(bench: &mut Bench) {
     let now = bench.store.now().expect("read");
     assert_eq!(now.timestamp_subsec_nanos() % 1_000_000, 0);
@@ -789,5 +904,11 @@ contract!(sqlite, super::sqlite;
     a_jitter_moves_the_start_and_not_the_slot,
     a_slot_by_hand_is_made_once_and_not_again_by_the_trigger,
     not_yet_is_neither_waited_for_nor_a_failure,
+    a_pause_holds_though_the_clock_goes_back,
+    a_pause_that_is_paused_again_goes_on_from_where_it_began,
+    a_pause_that_ended_by_itself_can_still_be_caught_up,
+    a_pause_before_the_first_start_leaves_its_slots_out,
+    slots_lost_in_a_row_pause_the_job_too,
+    the_tasks_around_a_slot_are_found,
     the_clock_is_read_in_whole_milliseconds,
 );

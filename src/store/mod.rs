@@ -81,8 +81,13 @@ pub trait Store {
     fn summary(&mut self, job: &str) -> Result<Option<Summary>, StoreError>;
 
     /// The newest runs of a job, newest first, with their output only if `with_output`.
-    fn history(&mut self, job: &str, limit: u32, failed_only: bool)
-    -> Result<Vec<Run>, StoreError>;
+    fn history(
+        &mut self,
+        job: &str,
+        limit: u32,
+        failed_only: bool,
+        with_output: bool,
+    ) -> Result<Vec<Run>, StoreError>;
 
     /// The runs whose id begins with `id_prefix` and their jobs, newest first, with their output, at most `limit`.
     fn run(&mut self, id_prefix: &str, limit: u32) -> Result<Vec<(String, Run)>, StoreError>;
@@ -105,6 +110,12 @@ pub trait Store {
         to: Instant,
     ) -> Result<Vec<SlotTask>, StoreError>;
 
+    /// The first own task of a slot after `at` that was not left out.
+    fn slot_task_after(&mut self, job: &str, at: Instant) -> Result<Option<SlotTask>, StoreError>;
+
+    /// The newest own task of a slot before `at` that was not left out.
+    fn slot_task_before(&mut self, job: &str, at: Instant) -> Result<Option<SlotTask>, StoreError>;
+
     /// The skip ranges of a job that touch `[from, to]`, oldest first.
     fn skips(
         &mut self,
@@ -126,6 +137,8 @@ pub struct StoreError {
     pub message: String,
     /// The way out.
     pub hint: Option<String>,
+    /// Whether another program keeps the store locked, so that waiting may help.
+    pub is_locked: bool,
 }
 
 impl StoreError {
@@ -135,6 +148,7 @@ impl StoreError {
             place: place.into(),
             message: message.into(),
             hint: None,
+            is_locked: false,
         }
     }
 

@@ -56,6 +56,8 @@ pub struct Step {
     pub now: Instant,
     /// The schedule in the file.
     pub spec: Option<(String, Spec)>,
+    /// Pause the job once that many failed slots are in a row.
+    pub pause_after: Option<u32>,
     /// Late beyond this, a planned slot is a catch-up.
     pub start_grace: TimeDelta,
     /// Id of the run that a claim starts.

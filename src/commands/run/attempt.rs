@@ -1,6 +1,7 @@
 //! One attempt at a task: the command is told what it is for, supervised, and its end recorded.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant as Moment};
 
@@ -13,8 +14,9 @@ use crate::commands::output_index;
 use crate::domain::job::{Job, Ready, Work};
 use crate::domain::lifecycle;
 use crate::domain::schedule::Instant;
-use crate::error::{Error, Failure};
+use crate::error::Failure;
 use crate::exec::{self, Ended, Exit, How, LiveStream, LockFile, Sink};
+use crate::plain;
 use crate::report;
 use crate::store::{Claimed, Finish, Recorded, StoreError};
 
@@ -33,6 +35,21 @@ pub(super) struct Attempted {
     pub failure: Option<Failure>,
     /// The signal jobrun was told to stop with.
     pub stopped_by: Option<i32>,
+    /// Whether processes of it live on that cannot be killed.
+    pub has_unkillable: bool,
+}
+
+/// What became of the record of a run.
+pub(super) enum Record {
+    /// It is written.
+    Written {
+        /// And the job is paused now.
+        is_paused: bool,
+    },
+    /// Another run has taken over.
+    TooLate,
+    /// It could not be written.
+    Failed(StoreError),
 }
 
 /// What the processes of a run are made from.
@@ -73,41 +90,49 @@ impl<'a> Setting<'a> {
 }
 
 /// Runs the work of a claimed task to its end.
-pub(super) fn supervise(
-    start: &mut Start<'_>,
-    locks: &[LockFile],
-    claimed: &Claimed,
-) -> Result<Attempted, Error> {
+pub(super) fn supervise(start: &mut Start<'_>, locks: &[LockFile], claimed: &Claimed) -> Attempted {
     let job = start.job;
     let began = Moment::now();
-    let made = Setting::new(start, claimed).and_then(|setting| {
-        let command = setting.command(&job.work, job.limits.timeout)?;
-        Ok((setting, command))
-    });
-    let (setting, command) = match made {
-        Ok(made) => made,
-        Err(why) => {
-            let verdict = Verdict::failed("no_value", why, Failure::NotStarted);
-            return Ok(attempted(job, claimed, claimed.started_at, &verdict, None));
-        }
+    let (verdict, ended) = match work(start, locks, claimed) {
+        Ok(ended) => (verdict::judge(job, &ended), Some(ended)),
+        Err(unworked) => unworked,
     };
     // The end by the clock of the start: it may have been set meanwhile, and a run cannot end before it began.
-    let finished_at =
-        |began: Moment| claimed.started_at + TimeDelta::milliseconds(elapsed_ms(began.elapsed()));
-    if let Some(ready) = &job.surroundings.ready
-        && let Err((verdict, ended)) = wait_until_ready(start, locks, &setting, ready)?
-    {
-        return Ok(attempted(job, claimed, finished_at(began), &verdict, ended));
+    let took = TimeDelta::milliseconds(elapsed_ms(began.elapsed()));
+    attempted(job, claimed, claimed.started_at + took, &verdict, ended)
+}
+
+/// Why the work itself did not run, and the last process that did.
+type Unworked = (Verdict, Option<Ended>);
+
+/// What has to be ready, then the work.
+fn work(start: &mut Start<'_>, locks: &[LockFile], claimed: &Claimed) -> Result<Ended, Unworked> {
+    let job = start.job;
+    let no_value = |why| (Verdict::failed("no_value", why, Failure::NotStarted), None);
+    let setting = Setting::new(start, claimed).map_err(no_value)?;
+    let command = setting
+        .command(&job.work, job.limits.timeout)
+        .map_err(no_value)?;
+    if let Some(ready) = &job.surroundings.ready {
+        let probe = |left| {
+            let command = setting.command(&ready.work, Some(left));
+            command.map(|command| exec::Command {
+                output_file: None,
+                ..command
+            })
+        };
+        wait_until_ready(start, locks, ready, &|left| probe(left).map_err(no_value))?;
     }
-    let ended = run(start, locks, &command, None)?;
-    let verdict = verdict::judge(job, &ended);
-    Ok(attempted(
-        job,
-        claimed,
-        finished_at(began),
-        &verdict,
-        Some(ended),
-    ))
+    run(start, locks, &command, None).map_err(|error| (no_guard(&error), None))
+}
+
+/// Without a guard nothing is started.
+fn no_guard(error: &io::Error) -> Verdict {
+    let error = format!(
+        "cannot start a guard for the command: {}",
+        plain::error(error)
+    );
+    Verdict::failed("not_started", error, Failure::NotStarted)
 }
 
 /// One process of a run, its output passed on by the start's own sink or by `sink`.
@@ -116,56 +141,37 @@ fn run(
     locks: &[LockFile],
     command: &exec::Command,
     sink: Option<&mut Sink>,
-) -> Result<Ended, Error> {
+) -> io::Result<Ended> {
     let locks: Vec<_> = locks.iter().map(LockFile::descriptor).collect();
     let sink = sink.unwrap_or(&mut start.sink);
-    let ended = exec::supervise(command, &locks, start.signals, sink, &mut |_| {});
-    ended.map_err(|error| {
-        anyhow::Error::from(error)
-            .context("cannot start a guard for the command")
-            .into()
-    })
+    exec::supervise(command, &locks, start.signals, sink)
 }
 
-/// Polls the `ready` command until it succeeds; else what the attempt came to.
+/// Polls the `ready` command until it succeeds.
 fn wait_until_ready(
     start: &mut Start<'_>,
     locks: &[LockFile],
-    setting: &Setting<'_>,
     ready: &Ready,
-) -> Result<Result<(), (Verdict, Option<Ended>)>, Error> {
+    probe: &dyn Fn(Duration) -> Result<exec::Command, Unworked>,
+) -> Result<(), Unworked> {
     let began = Moment::now();
     let mut sink = Sink::new(LiveStream::Discard);
     loop {
-        let left = ready.timeout.saturating_sub(began.elapsed());
-        let command = match setting.command(&ready.work, Some(left)) {
-            Ok(command) => exec::Command {
-                output_file: None,
-                ..command
-            },
-            Err(why) => {
-                return Ok(Err((
-                    Verdict::failed("no_value", why, Failure::NotStarted),
-                    None,
-                )));
-            }
-        };
-        let ended = run(start, locks, &command, Some(&mut sink))?;
+        let command = probe(ready.timeout.saturating_sub(began.elapsed()))?;
+        let ended = run(start, locks, &command, Some(&mut sink));
+        let ended = ended.map_err(|error| (no_guard(&error), None))?;
         match (&ended.how, ended.exit) {
-            (How::Exited, Some(Exit::Code(0))) => return Ok(Ok(())),
+            (How::Exited, Some(Exit::Code(0))) => return Ok(()),
             (How::Stopped(_) | How::GuardLost, _) => {
-                return Ok(Err((verdict::judge(start.job, &ended), Some(ended))));
+                return Err((verdict::judge(start.job, &ended), Some(ended)));
             }
             (How::Exited | How::TimedOut | How::NotStarted(_), _) => {}
         }
         if began.elapsed() + ready.every >= ready.timeout {
             let limit = humantime::format_duration(ready.timeout);
-            let verdict = Verdict::failed(
-                "not_ready",
-                format!("not ready within {limit}"),
-                Failure::TimedOut,
-            );
-            return Ok(Err((verdict, Some(ended))));
+            let error = format!("not ready within {limit}");
+            let verdict = Verdict::failed("not_ready", error, Failure::TimedOut);
+            return Err((verdict, Some(ended)));
         }
         tracing::debug!(job = start.job.name, "is not ready yet");
         start.signals.sleep(ready.every);
@@ -203,7 +209,9 @@ fn attempted(
         pause_after: job.catch_up.pause_after,
     };
     let mut stopped_by = None;
+    let mut has_unkillable = false;
     if let Some(ended) = ended {
+        has_unkillable = !ended.unkillable.is_empty();
         match ended.exit {
             Some(Exit::Code(code)) => finish.exit_code = Some(code),
             Some(Exit::Signal(signal)) => finish.signal = Some(signal),
@@ -227,26 +235,34 @@ fn attempted(
         finish,
         failure: verdict.failure,
         stopped_by,
+        has_unkillable,
     }
 }
 
-/// Records the end of a run, trying again for a while; says so and prints the result if that does not help.
-pub(super) fn record(start: &mut Start<'_>, claimed: &Claimed, finish: &Finish) -> bool {
-    let (job, run) = (start.job, claimed.run.as_str());
+/// Records the end of a run, trying again for a while.
+pub(super) fn record(start: &mut Start<'_>, finish: &Finish) -> Record {
     match try_to_record(start, finish) {
-        Ok(Recorded::Done { is_paused }) => {
-            report::run::say_finished(job, claimed, finish);
-            if is_paused {
+        Ok(Recorded::Done { is_paused }) => Record::Written { is_paused },
+        Ok(Recorded::TooLate) => Record::TooLate,
+        Err(error) => Record::Failed(error),
+    }
+}
+
+/// Says how a run ended, last, and what became of its record.
+pub(super) fn say(job: &Job, claimed: &Claimed, finish: &Finish, record: &Record) {
+    let run = claimed.run.as_str();
+    match record {
+        Record::Written { is_paused } => {
+            if *is_paused {
                 report::run::say_paused_by_failures(job);
             }
-            true
+            report::run::say_finished(job, claimed, finish);
         }
-        Ok(Recorded::TooLate) => {
+        Record::TooLate => {
             let message = "its result came too late: another run has taken over";
             tracing::error!(job = job.name, run, "{message}");
-            true
         }
-        Err(error) => {
+        Record::Failed(error) => {
             report::run::not_recorded(job, claimed, finish);
             let outcome = finish.outcome;
             tracing::error!(
@@ -254,7 +270,6 @@ pub(super) fn record(start: &mut Start<'_>, claimed: &Claimed, finish: &Finish) 
                 run,
                 "its outcome ({outcome}) could not be recorded: {error}"
             );
-            false
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use chrono::{DateTime, Utc};
 
-use super::look::look;
+use super::look::{ask, look};
 use crate::commands::is_held;
 use crate::config::Config;
-use crate::domain::decide::Ask;
+use crate::domain::decide::{self, Ask};
 use crate::domain::due::{self, Bounds};
 use crate::domain::job::Job;
 use crate::domain::schedule::Timetable;
@@ -31,13 +31,16 @@ pub fn dry_run(config: &Config, job: &Job, is_json: bool) -> Result<Ending, Erro
     };
     let is_held = is_held(&config.store, &job.name, running.as_ref())?;
     let limit = job.catch_up.limit;
+    let mut blocker = None;
+    let mut horizon = None;
     let (state, pending) = match &mut store {
         Some(store) => {
             let cursor = store.cursor(&job.name)?;
-            let ask = Ask::Owed {
-                slots_left: limit,
-                horizon: None,
-            };
+            let (ask, found) = ask(config, store.as_mut(), job, now, limit)?;
+            if let Ask::Owed { horizon: until, .. } = ask {
+                horizon = until;
+            }
+            blocker = found.map(|blocker| (blocker.job, blocker.slot));
             (
                 store.state(&look(job, cursor, now, ask))?,
                 store.due_tasks(&job.name, now, limit, !is_held)?,
@@ -46,16 +49,31 @@ pub fn dry_run(config: &Config, job: &Job, is_json: bool) -> Result<Ending, Erro
         None => (State::default(), Vec::new()),
     };
     let zones = |name: &str| config.tz.zone(name).ok();
-    let plan = job
+    let bounds = Bounds { limit, horizon };
+    let mut plan = job
         .timetable
         .as_ref()
-        .map(|timetable| due::plan(job, timetable, &state, now, Bounds::slots(limit), &zones));
+        .map(|timetable| due::plan(job, timetable, &state, now, bounds, &zones));
+    let first = plan
+        .as_ref()
+        .and_then(|plan| plan.run.first())
+        .map(|first| first.slot.at);
+    if let Some(past) = first.and_then(|first| decide::own_past(job, &state, first)) {
+        blocker = Some((job.name.clone(), past));
+        plan = None;
+    }
+    let is_paused = state.pause.is_some() || !job.is_enabled;
+    if is_paused {
+        plan = None;
+    }
     let planned = Planned {
         job,
-        zone: job.timetable.as_ref().map(Timetable::zone),
+        zone: job.zone.as_ref(),
         now,
         plan: plan.as_ref(),
-        pending: &pending,
+        pending: if is_paused { &[] } else { &pending },
+        is_paused,
+        blocker,
     };
     if is_json {
         report::json(&planned.json());

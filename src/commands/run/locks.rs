@@ -36,6 +36,11 @@ impl Held {
         &self.locks
     }
 
+    /// Whether nobody put another file in the place of one of them.
+    pub(super) fn are_current(&self) -> bool {
+        self.locks.iter().all(LockFile::is_current)
+    }
+
     /// Says in each lock who holds it.
     pub(super) fn announce(&mut self, holder: &Holder) {
         for lock in &mut self.locks {

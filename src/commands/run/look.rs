@@ -1,19 +1,21 @@
 //! What a start sees, asks for and decides: one look at the store, one decision, carried out.
 
-use chrono::TimeDelta;
+use std::time::{Duration, Instant as Moment};
+
 use uuid::Uuid;
 
 use super::after::{self, Blocker};
 use super::start::Start;
+use crate::config::Config;
 use crate::domain::decide::{self, Ask, Decision};
-use crate::domain::due::{self, Bounds};
 use crate::domain::job::{Job, Policy};
 use crate::domain::lifecycle::Status;
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Spec, State};
 use crate::error::{Error, Failure};
+use crate::exec::Signals;
 use crate::report;
-use crate::store::{Head, Look, Step, Stepped};
+use crate::store::{Head, Look, Step, Stepped, Store, StoreError};
 
 impl Start<'_> {
     /// What a trigger asks for at `now`, and what newer slots wait for.
@@ -21,61 +23,7 @@ impl Start<'_> {
         let is_each = self.job.catch_up.policy == Policy::Each;
         let taken = if is_each { self.tally.slots } else { 0 };
         let slots_left = self.job.catch_up.limit.saturating_sub(taken);
-        let (horizon, blocker) = self.horizon(now, slots_left)?;
-        Ok((
-            Ask::Owed {
-                slots_left,
-                horizon,
-            },
-            blocker,
-        ))
-    }
-
-    /// The last instant whose slots wait for no other job; none: nothing waits.
-    fn horizon(
-        &mut self,
-        now: Instant,
-        slots_left: u32,
-    ) -> Result<(Option<Instant>, Option<Blocker>), Error> {
-        /// Each look goes back past one slot of another job; beyond this many, all waits.
-        const LOOKS: u32 = 100;
-        let Some(timetable) = self
-            .job
-            .timetable
-            .as_ref()
-            .filter(|_| !self.job.catch_up.after.is_empty())
-        else {
-            return Ok((None, None));
-        };
-        let (mut horizon, mut first) = (None, None);
-        let limit = slots_left.min(decide::PLAN_BATCH);
-        let ask = Ask::Owed {
-            slots_left,
-            horizon,
-        };
-        let look = self.look(now, ask)?;
-        let state = self.store.state(&look)?;
-        for _ in 0..LOOKS {
-            let bounds = Bounds { limit, horizon };
-            let plan = due::plan(self.job, timetable, &state, now, bounds, &|name| {
-                self.config.tz.zone(name).ok()
-            });
-            let mut blocker = None;
-            for planned in &plan.run {
-                blocker =
-                    after::blocker(self.config, self.store.as_mut(), self.job, planned.slot.at)?;
-                if blocker.is_some() {
-                    break;
-                }
-            }
-            let Some(blocker) = blocker else {
-                return Ok((horizon, first));
-            };
-            // Every slot from the other job's one on waits for that one or a later one.
-            horizon = Some(blocker.slot - TimeDelta::milliseconds(1));
-            first = Some(blocker);
-        }
-        Ok((state.cursor, first))
+        ask(self.config, self.store.as_mut(), self.job, now, slots_left)
     }
 
     pub(super) fn decide(&self, state: &State, now: Instant, ask: Ask) -> Decision {
@@ -101,6 +49,7 @@ impl Start<'_> {
             look: self.look(now, ask)?,
             now,
             spec: timetable.map(|timetable| (timetable.fingerprint(), Spec::of(timetable))),
+            pause_after: self.job.catch_up.pause_after,
             start_grace: self.job.catch_up.start_grace,
             run: Uuid::now_v7().to_string(),
             token: Uuid::new_v4().simple().to_string(),
@@ -108,9 +57,13 @@ impl Start<'_> {
         };
         let (job, config) = (self.job, self.config);
         let mut last_host = None;
-        let stepped = self.store.step(&step, &mut |state| {
+        let mut decide = |state: &State| {
             last_host = state.in_force().map(|version| version.host.clone());
             decide::decide(job, state, now, ask, &|name| config.tz.zone(name).ok())
+        };
+        let signals = self.signals;
+        let stepped = patiently(self.store.as_mut(), signals, |store| {
+            store.step(&step, &mut decide)
         })?;
         report::run::say_recovered(job, &stepped.recovered);
         for recovered in &stepped.recovered {
@@ -136,6 +89,59 @@ impl Start<'_> {
             .next()
             .map(|slot| slot.at)
     }
+}
+
+/// How long another program that keeps the store locked is waited for.
+const LOCKED_WAIT: Duration = Duration::from_secs(30);
+/// In steps of this, so that a stop is noticed.
+const LOCKED_STEP: Duration = Duration::from_millis(500);
+
+/// Makes a call of the store, waiting while another program keeps it locked, but not once jobrun is told to stop.
+fn patiently<T>(
+    store: &mut dyn Store,
+    signals: &Signals,
+    mut call: impl FnMut(&mut dyn Store) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let began = Moment::now();
+    store.set_patience(Some(LOCKED_STEP))?;
+    loop {
+        let answer = call(store);
+        let is_over = began.elapsed() >= LOCKED_WAIT || signals.stop_requested().is_some();
+        match answer {
+            Err(error) if error.is_locked && !is_over => {}
+            answer => {
+                store.set_patience(None)?;
+                return answer;
+            }
+        }
+    }
+}
+
+/// What a trigger of `job` asks for at `now`, and what newer slots wait for.
+pub fn ask(
+    config: &Config,
+    store: &mut dyn Store,
+    job: &Job,
+    now: Instant,
+    slots_left: u32,
+) -> Result<(Ask, Option<Blocker>), Error> {
+    let open = Ask::Owed {
+        slots_left,
+        horizon: None,
+    };
+    if job.catch_up.after.is_empty() {
+        return Ok((open, None));
+    }
+    let cursor = store.cursor(&job.name)?;
+    let state = store.state(&look(job, cursor, now, open))?;
+    let horizon = after::horizon(config, store, job, &state, now, slots_left)?;
+    Ok((
+        Ask::Owed {
+            slots_left,
+            horizon: horizon.until,
+        },
+        horizon.blocker,
+    ))
 }
 
 /// Which state a decision about the job depends on.

@@ -4,7 +4,6 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::one;
@@ -13,8 +12,11 @@ use crate::config::Config;
 use crate::domain::job::Job;
 use crate::error::{Ending, Error, exit_code};
 use crate::exec::Signals;
+use crate::plain;
 use crate::report;
 
+/// The exit status of a jobrun that could not do its work.
+const NOT_STARTED: u8 = 125;
 /// Between two looks at the processes.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -23,14 +25,15 @@ pub(super) fn run(
     config: &Config,
     jobs: &[&Job],
     args: &cli::Run,
+    wait: Option<Duration>,
     globals: &[String],
     signals: &Signals,
 ) -> Result<Ending, Error> {
     let codes = if args.jobs > 1 {
         let command = |job: &Job| command(config, job, args, globals);
-        at_a_time(jobs, args.jobs as usize, &command, signals)?
+        at_a_time(jobs, args.jobs as usize, &command, signals)
     } else {
-        in_turn(config, jobs, args, signals)
+        in_turn(config, jobs, args, wait, signals)
     };
     if let Some(signal) = signals.stop_requested() {
         return Ok(Ending::Stopped { signal });
@@ -57,6 +60,7 @@ fn in_turn<'a>(
     config: &Config,
     jobs: &[&'a Job],
     args: &cli::Run,
+    wait: Option<Duration>,
     signals: &Signals,
 ) -> Vec<(&'a str, u8)> {
     let mut codes = Vec::new();
@@ -64,7 +68,7 @@ fn in_turn<'a>(
         if signals.stop_requested().is_some() {
             break;
         }
-        let ended = one(config, job, args, signals);
+        let ended = one(config, job, args, wait, signals);
         if let Err(error) = &ended {
             report::error(error, Some(&job.name));
         }
@@ -73,40 +77,56 @@ fn in_turn<'a>(
     codes
 }
 
-/// `limit` at a time, each as a jobrun of its own.
+/// `limit` at a time, each as a jobrun of its own. One that cannot be started counts as one that failed.
 fn at_a_time<'a>(
     jobs: &[&'a Job],
     limit: usize,
     command: &dyn Fn(&Job) -> Command,
     signals: &Signals,
-) -> Result<Vec<(&'a str, u8)>, Error> {
+) -> Vec<(&'a str, u8)> {
     let mut waiting = jobs.iter();
     let mut running: Vec<(&'a str, Child)> = Vec::new();
-    let mut codes = Vec::new();
-    let mut is_stopped = false;
+    let mut codes: Vec<(&'a str, u8)> = Vec::new();
+    // A signal is passed on once, and once more when a second one says that there is no more patience.
+    let mut passed_on = 0;
     loop {
-        if let Some(signal) = signals.stop_requested().filter(|_| !is_stopped) {
-            is_stopped = true;
-            for (_, child) in &running {
-                pass_on(child, signal);
+        if let Some(signal) = signals.stop_requested() {
+            let wanted = if signals.is_urgent() { 2 } else { 1 };
+            while passed_on < wanted {
+                passed_on += 1;
+                for (_, child) in &running {
+                    pass_on(child, signal);
+                }
             }
         }
-        while !is_stopped && running.len() < limit {
+        while passed_on == 0 && running.len() < limit {
             let Some(job) = waiting.next() else { break };
-            let child = command(job).spawn().context("cannot start jobrun again")?;
-            running.push((&job.name, child));
+            match command(job).spawn() {
+                Ok(child) => running.push((&job.name, child)),
+                Err(error) => {
+                    tracing::error!(
+                        job = job.name,
+                        "could not be started: {}",
+                        plain::error(&error)
+                    );
+                    codes.push((job.name.as_str(), NOT_STARTED));
+                }
+            }
         }
         if running.is_empty() {
-            return Ok(codes);
+            return codes;
         }
-        let mut still = Vec::new();
-        for (job, mut child) in running {
-            match child.try_wait().context("cannot wait for jobrun")? {
-                Some(status) => codes.push((job, status_code(status))),
-                None => still.push((job, child)),
+        running.retain_mut(|(job, child)| match child.try_wait() {
+            Ok(None) => true,
+            Ok(Some(status)) => {
+                codes.push((*job, status_code(status)));
+                false
             }
-        }
-        running = still;
+            Err(_) => {
+                codes.push((*job, NOT_STARTED));
+                false
+            }
+        });
         std::thread::sleep(PAUSE);
     }
 }
@@ -133,6 +153,11 @@ fn command(config: &Config, job: &Job, args: &cli::Run, globals: &[String]) -> C
     command
         .args(args.now.then_some("--now"))
         .args(args.json.then_some("--json"));
+    if let Some(slot) = &args.slot {
+        command
+            .args(["--slot", slot])
+            .args(args.force.then_some("--force"));
+    }
     if let Some(wait) = &args.lock_wait {
         command.args(["--lock-wait", wait]);
     }

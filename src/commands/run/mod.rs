@@ -50,25 +50,33 @@ pub fn run(config: &Config, args: &cli::Run, globals: &[String]) -> Result<Endin
         }
         return Ok(Ending::Done);
     }
+    let wait = args.lock_wait.as_deref().map(read_wait).transpose()?;
     let signals = Signals::install().map_err(anyhow::Error::from)?;
     match jobs.as_slice() {
-        [job] if !args.all => one(config, job, args, &signals),
-        _ => many::run(config, &jobs, args, globals, &signals),
+        [job] if !args.all => one(config, job, args, wait, &signals),
+        _ => many::run(config, &jobs, args, wait, globals, &signals),
     }
 }
 
+fn read_wait(typed: &str) -> Result<Duration, Error> {
+    values::duration(typed).map_err(|why| {
+        Error::usage(
+            format!("`--lock-wait`: {why}"),
+            "for example `--lock-wait 30s`",
+        )
+    })
+}
+
 /// One start of one job.
-fn one(config: &Config, job: &Job, args: &cli::Run, signals: &Signals) -> Result<Ending, Error> {
+fn one(
+    config: &Config,
+    job: &Job,
+    args: &cli::Run,
+    wait: Option<Duration>,
+    signals: &Signals,
+) -> Result<Ending, Error> {
     let patience = Patience {
-        wait: match &args.lock_wait {
-            Some(text) => values::duration(text).map_err(|why| {
-                Error::usage(
-                    format!("`--lock-wait`: {why}"),
-                    "for example `--lock-wait 30s`",
-                )
-            })?,
-            None => job.lock_wait,
-        },
+        wait: wait.unwrap_or(job.lock_wait),
         exit_code: args.busy_exit_code.unwrap_or(0),
     };
     let mut store = store::open(&config.store)?;
@@ -82,6 +90,13 @@ fn one(config: &Config, job: &Job, args: &cli::Run, signals: &Signals) -> Result
         start.by_hand(patience, slot)
     } else {
         start.triggered(patience)
+    };
+    // A stop while the store was waited for is a stop, not a store that cannot be used.
+    let ended = match (ended, signals.stop_requested()) {
+        (Err(Error::Store(error)), Some(signal)) if error.is_locked => {
+            Ok(Ending::Stopped { signal })
+        }
+        (ended, _) => ended,
     };
     if args.json {
         report::json(&start.summary(exit_code(&ended)));

@@ -4,8 +4,9 @@ use std::time::Instant as Moment;
 
 use uuid::Uuid;
 
+use super::attempt::{self, Record};
 use super::locks::{self, Held};
-use super::{Patience, attempt, say_busy};
+use super::{Patience, say_busy};
 use crate::commands::output_index;
 use crate::config::Config;
 use crate::domain::decide::{Ask, Then};
@@ -96,8 +97,8 @@ impl<'a> Start<'a> {
         let now = self.store.now()?;
         if let Some(pause) = self.pause(now)? {
             report::run::say_paused(self.job, &pause);
-            return Ok(Ending::Done);
         }
+        // Paused or not: what a dead start left behind is settled.
         if !self.is_anything_to_do(now)? {
             return Ok(Ending::Done);
         }
@@ -162,6 +163,9 @@ impl<'a> Start<'a> {
         }
         let mut ask = slot.map_or(Ask::Manual, |slot| Ask::Slot { slot });
         loop {
+            if self.signals.stop_requested().is_some() {
+                return Ok(self.stopped());
+            }
             let stepped = self.step(ask)?;
             let Some(claimed) = stepped.claimed else {
                 match self.wait(stepped.then)? {
@@ -225,6 +229,11 @@ impl<'a> Start<'a> {
             return Ok(true);
         }
         self.tally.owed = decision.owed;
+        if (blocker.is_some() || decision.waits_for.is_some())
+            && let (Some(timetable), Some(cursor)) = (&self.job.timetable, state.cursor)
+        {
+            self.tally.owed = timetable.count(cursor, now);
+        }
         match (blocker, decision.waits_for) {
             (Some(blocker), _) => report::run::say_blocked(self.job, &blocker.job, blocker.slot),
             (None, Some(slot)) => report::run::say_blocked(self.job, &self.job.name, slot),
@@ -238,6 +247,11 @@ impl<'a> Start<'a> {
         loop {
             if self.signals.stop_requested().is_some() {
                 return Ok((Worked::Ended(self.stopped()), 0));
+            }
+            if !held.are_current() {
+                let message = "lost its lock: somebody removed or replaced the lock file";
+                tracing::error!(job = self.job.name, "{message}");
+                return Ok((Worked::Ended(Ending::LockLost), 0));
             }
             if self
                 .job
@@ -284,31 +298,54 @@ impl<'a> Start<'a> {
         let since = text::utc(claimed.started_at);
         held.announce(&Holder::this_process(Some(claimed.run.clone()), since));
         report::run::say_started(self.job, claimed, claimed.started_at);
-        let ended = attempt::supervise(self, held.all(), claimed)?;
-        let is_recorded = attempt::record(self, claimed, &ended.finish);
+        let ended = attempt::supervise(self, held.all(), claimed);
+        let record = attempt::record(self, &ended.finish);
+        self.replay(claimed, &ended.finish);
+        attempt::say(self.job, claimed, &ended.finish, &record);
         let is_given_up = ended.finish.update.status == Status::Failed;
         let given_up = is_given_up.then_some(Failure::Interrupted);
-        self.count(claimed, &ended.finish, ended.failure.or(given_up));
+        // "Not yet" is a failure only when it is given up.
+        let is_open = ended.finish.outcome == Outcome::Snoozed && !is_given_up;
+        let failure = ended.failure.filter(|_| !is_open).or(given_up);
+        self.count(claimed, &ended.finish, failure);
         if let Some(signal) = ended.stopped_by {
             return Ok(Some(Ending::Stopped { signal }));
         }
-        if is_recorded {
+        match record {
             // A stop that came while leftovers were ended, or the result written.
-            let stopped = self.signals.stop_requested();
-            return Ok(stopped.map(|signal| Ending::Stopped { signal }));
+            Record::Written { .. } => {
+                let stopped = self.signals.stop_requested();
+                let stopped = stopped.map(|signal| Ending::Stopped { signal });
+                // What cannot be killed keeps the lock, so nothing more may start beside it.
+                Ok(stopped.or(ended.has_unkillable.then(|| self.ending())))
+            }
+            Record::TooLate => Ok(Some(Ending::LockLost)),
+            Record::Failed(_) => Ok(Some(match self.ending() {
+                Ending::Done => Ending::NotRecorded,
+                ending => ending,
+            })),
         }
-        Ok(Some(match self.ending() {
-            Ending::Done => Ending::NotRecorded,
-            ending => ending,
-        }))
+    }
+
+    /// Passes on what was kept of the output of a run that did not succeed, if that was asked for.
+    fn replay(&self, claimed: &Claimed, finish: &Finish) {
+        if self.is_replayed
+            && finish.update.status != Status::Succeeded
+            && finish.outcome != Outcome::Snoozed
+        {
+            let pieces = output_index::read(&finish.output_index, &finish.output);
+            report::logs::replay(&self.job.name, &claimed.run, &pieces, self.is_json);
+        }
     }
 
     fn count(&mut self, claimed: &Claimed, finish: &Finish, failure: Option<Failure>) {
         let tally = &mut self.tally;
         match finish.outcome {
             Outcome::Succeeded => tally.succeeded += 1,
-            Outcome::Snoozed | Outcome::Running => {}
-            Outcome::Failed
+            Outcome::Snoozed if finish.update.status == Status::Pending => {}
+            Outcome::Running => {}
+            Outcome::Snoozed
+            | Outcome::Failed
             | Outcome::TimedOut
             | Outcome::Interrupted
             | Outcome::Lost
@@ -322,13 +359,6 @@ impl<'a> Start<'a> {
             Some((_, last)) => *last = failure,
             None => tally.tasks.push((claimed.task.id, failure)),
         }
-        if self.is_replayed
-            && finish.update.status != Status::Succeeded
-            && finish.outcome != Outcome::Snoozed
-        {
-            let pieces = output_index::read(&finish.output_index, &finish.output);
-            report::logs::replay(&self.job.name, &claimed.run, &pieces, self.is_json);
-        }
         if self.is_json {
             report::json(&report::run::Finished::of(self.job, claimed, finish));
         }
@@ -341,7 +371,7 @@ impl<'a> Start<'a> {
             Then::LookAgain => return Ok(None),
             Then::Wait { until, is_retry } => (until, is_retry),
         };
-        let zone = self.job.timetable.as_ref().map(Timetable::zone);
+        let zone = self.job.zone.as_ref();
         let what = if is_retry {
             "for the retry at"
         } else {

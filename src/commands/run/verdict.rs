@@ -103,6 +103,7 @@ fn exited(job: &Job, code: u8) -> Verdict {
             outcome: Outcome::Snoozed,
             reason: Some("not_yet"),
             error: Some(format!("exit {code}: not yet")),
+            failure: Some(Failure::Code(code)),
             ..Verdict::succeeded()
         }
     } else if retry.fatal_codes.contains(&code) {

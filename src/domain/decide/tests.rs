@@ -207,3 +207,43 @@ fn a_manual_run_leaves_the_cursor_alone() {
     );
     assert_eq!((decision.claim, decision.plan), (Some(Claim::Manual), None));
 }
+
+#[test]
+fn a_slot_waits_for_the_one_before_it_though_a_later_one_was_done_by_hand() {
+    let mut job = job("0 * * * *", "UTC");
+    job.catch_up.policy = Policy::Each;
+    job.catch_up.depends_on_past = true;
+    let mut state = known(&job, "2026-05-05T01:00:00Z");
+    state.past = vec![
+        (at("2026-05-05T04:00:00Z"), Status::Succeeded),
+        (at("2026-05-05T01:00:00Z"), Status::Failed),
+    ];
+    let decision = ask(&job, &state, "2026-05-05T05:00:00Z");
+    assert_eq!(decision.waits_for, Some(at("2026-05-05T01:00:00Z")));
+    assert!(!decision.changes());
+    // A recorded hole in between is a slot that was skipped.
+    state.interval_end = Some(at("2026-05-05T01:30:00Z"));
+    assert_eq!(ask(&job, &state, "2026-05-05T05:00:00Z").waits_for, None);
+}
+
+#[test]
+fn a_paused_job_settles_who_was_lost_and_starts_nothing() {
+    let job = job("0 * * * *", "UTC");
+    let mut state = known(&job, "2026-05-05T06:00:00Z");
+    state.left = vec![Left {
+        task: task(6, at("2026-05-05T06:00:00Z")),
+        run: Some("r".into()),
+    }];
+    state.pause = Some(crate::domain::state::Pause {
+        from: at("2026-05-05T06:10:00Z"),
+        until: None,
+        kind: crate::domain::state::PauseKind::Manual,
+        user: None,
+        note: None,
+    });
+    let decision = ask(&job, &state, "2026-05-05T09:00:00Z");
+    assert_eq!(
+        (decision.recovered.len(), decision.claim, decision.plan),
+        (1, None, None)
+    );
+}

@@ -1,9 +1,9 @@
 //! Which of the open slots a job's policy runs, and which it leaves out.
 
+use super::Reason;
 use super::piece::{Fate, Piece, Tally};
 use super::planner::Planner;
-use super::{Reason, TICK};
-use crate::domain::schedule::{Instant, Slot};
+use crate::domain::schedule::{Instant, Slot, TICK};
 
 /// What a policy makes of the open pieces.
 #[derive(Default)]

@@ -26,8 +26,7 @@ impl Planner<'_> {
             },
             Policy::Skip => {
                 let newest = foldable.last().filter(|_| plan.run.is_empty());
-                let stays =
-                    newest.filter(|task| task.slot.is_some_and(|slot| self.is_on_time(slot)));
+                let stays = newest.filter(|task| self.is_on_time(task.due_at));
                 let late = foldable
                     .iter()
                     .filter(|task| stays.is_none_or(|stays| stays.id != task.id));

@@ -19,13 +19,11 @@ use chrono::TimeDelta;
 
 use super::job::Job;
 use super::lifecycle::{stored_words, words};
-use super::schedule::{Instant, Slot, Timetable, Zone};
+use super::schedule::{Instant, Slot, TICK, Timetable, Zone};
 use super::state::{SkipRange, State, Version};
 pub use period::is_period_done;
 use planner::Planner;
 
-/// The smallest step of an instant, to turn `[a, b)` into `(a, b]`.
-const TICK: TimeDelta = TimeDelta::milliseconds(1);
 /// A clock this far behind the cursor has gone back; anything less is two clocks that differ.
 const CLOCK_TOLERANCE: TimeDelta = TimeDelta::minutes(5);
 /// A schedule that was in force this recently comes back without anchoring (a roll-back, two hosts).
@@ -150,8 +148,13 @@ impl Plan {
     /// Whether anything has to be written.
     pub fn changes(&self, state: &State) -> bool {
         let is_anchor = self.basis != Basis::Cursor;
+        // A schedule that came back is recorded at once: a day later it would count as a new one.
+        let is_back = self.is_new_version && state.cursor.is_some() && !is_anchor;
         self.wait_until.is_none()
-            && (is_anchor || self.cursor_after != state.cursor || !self.folded.is_empty())
+            && (is_anchor
+                || is_back
+                || self.cursor_after != state.cursor
+                || !self.folded.is_empty())
     }
 }
 

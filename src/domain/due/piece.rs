@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use super::Reason;
 use super::planner::Planner;
-use super::{Reason, TICK};
-use crate::domain::schedule::{Instant, Timetable};
+use crate::domain::schedule::{Instant, TICK, Timetable};
 use crate::domain::state::SkipRange;
 
 /// A stretch `(after, until]` whose slots share a fate.
@@ -30,10 +30,16 @@ impl Planner<'_> {
             .exclusions
             .stretches(self.timetable.zone(), after, until);
         let paused = &self.state.pauses;
-        let window = self.job.catch_up.window.map(|window| until - window - TICK);
+        let window = self
+            .job
+            .catch_up
+            .window
+            .map(|window| self.now - window - TICK);
+        let done = &self.done_periods;
         let mut cuts: Vec<Instant> = excluded
             .iter()
             .chain(paused)
+            .chain(done)
             .flat_map(|(from, to)| [*from - TICK, *to - TICK])
             .chain(window)
             .filter(|cut| *cut > after && *cut < until)
@@ -54,6 +60,8 @@ impl Planner<'_> {
                 Fate::Left(Reason::Paused)
             } else if window.is_some_and(|window| cut <= window) {
                 Fate::Left(Reason::Expired)
+            } else if covers(done, first) {
+                Fate::Left(Reason::PeriodDone)
             } else {
                 Fate::Open
             };

@@ -1,15 +1,17 @@
 //! A plan from its basis: owed since the cursor, or anchored at now; and the interval of each slot.
 
 use std::collections::BTreeSet;
+use std::iter::Peekable;
+use std::vec::IntoIter;
 
-use chrono::{NaiveDateTime, TimeDelta};
+use chrono::TimeDelta;
 
 use super::choose::Chosen;
-use super::period::{done_periods, period_of};
+use super::period::done_periods;
 use super::piece::{Fate, Tally, bounding};
-use super::{Basis, Bounds, Plan, Planned, Reason, TICK};
+use super::{Basis, Bounds, Plan, Planned, Reason};
 use crate::domain::job::{Job, Policy};
-use crate::domain::schedule::{Instant, Slot, Timetable};
+use crate::domain::schedule::{Instant, Slot, TICK, Timetable};
 use crate::domain::state::{Settled, State};
 
 /// Plans one job at one time.
@@ -19,8 +21,8 @@ pub(super) struct Planner<'a> {
     pub(super) state: &'a State,
     pub(super) now: Instant,
     pub(super) bounds: Bounds,
-    /// Periods that had a success.
-    pub(super) periods: BTreeSet<NaiveDateTime>,
+    /// Periods that had a success, as `[from, until)`.
+    pub(super) done_periods: Vec<(Instant, Instant)>,
     /// Slots that have a task already.
     pub(super) dealt: BTreeSet<Instant>,
 }
@@ -54,7 +56,7 @@ impl<'a> Planner<'a> {
             state,
             now,
             bounds,
-            periods: done_periods(job, timetable, state),
+            done_periods: done_periods(job, timetable, state),
             dealt: state.settled.iter().map(|settled| settled.slot).collect(),
         }
     }
@@ -65,8 +67,7 @@ impl Planner<'_> {
         self.dealt.contains(&at)
     }
 
-    /// Why a slot that nobody dealt with is left alone all the same: its wall-clock time was done as another slot,
-    /// or its period had its success.
+    /// Why a slot that nobody dealt with is left alone all the same: its wall-clock time was done as another slot.
     pub(super) fn left_alone(&self, slot: &Slot) -> Option<Reason> {
         let mut settled = self.state.settled.iter();
         let is_other =
@@ -74,8 +75,7 @@ impl Planner<'_> {
         if slot.is_fixed && settled.any(is_other) {
             return Some(Reason::Duplicate);
         }
-        let period = period_of(self.job, self.timetable.zone(), slot.at)?;
-        self.periods.contains(&period).then_some(Reason::PeriodDone)
+        None
     }
 
     /// The last instant whose slots are looked at.
@@ -151,7 +151,7 @@ impl Planner<'_> {
         if let Some(old) = old {
             let runs = plan.run.iter().map(|planned| planned.slot.at);
             let dealt = self.dealt.iter().copied().chain(runs).collect();
-            let left_out = Tally::over(old, cursor, self.now, &dealt);
+            let left_out = Tally::over(old, cursor, plan.cursor_after.unwrap_or(self.now), &dealt);
             plan.skipped
                 .extend(left_out.map(|tally| tally.range(Reason::Anchored)));
         }
@@ -226,11 +226,7 @@ impl Planner<'_> {
             .filter(|end| *end < first)
             .unwrap_or_else(|| self.tick_before(first));
         let mut has_moved = false;
-        let holes = chosen
-            .left
-            .iter()
-            .filter(|(_, reason)| moves_interval(*reason));
-        let mut holes = holes.map(|(tally, _)| tally.last).peekable();
+        let mut holes = self.holes(after, plan.cursor_after, &chosen.left);
         for slot in &chosen.run {
             while let Some(hole) = holes.next_if(|hole| *hole < slot.at) {
                 start = start.max(hole);
@@ -246,6 +242,30 @@ impl Planner<'_> {
         if has_moved {
             plan.interval_end_after = Some(start);
         }
+    }
+
+    /// Ends of intervals that are not to be covered again, up to `end`, oldest first: recorded holes, and slots that
+    /// were done by hand or under another schedule.
+    fn holes(
+        &self,
+        after: Instant,
+        end: Option<Instant>,
+        left: &[(Tally, Reason)],
+    ) -> Peekable<IntoIter<Instant>> {
+        let recorded = left.iter().filter(|(_, reason)| moves_interval(*reason));
+        let done = self.state.settled.iter().filter(|settled| {
+            let at = settled.slot;
+            let is_slot = || {
+                self.timetable
+                    .last_until(at)
+                    .is_some_and(|slot| slot.at == at)
+            };
+            !settled.is_skipped && at > after && Some(at) <= end && is_slot()
+        });
+        let recorded = recorded.map(|(tally, _)| tally.last);
+        let mut ends: Vec<Instant> = recorded.chain(done.map(|settled| settled.slot)).collect();
+        ends.sort_unstable();
+        ends.into_iter().peekable()
     }
 
     /// The slot before `at`, as the expressions say, whatever `start_at` says.

@@ -15,6 +15,7 @@ pub fn job(schedule: &str, timezone: &str) -> Job {
     Job {
         name: "j".into(),
         work: Work::Shell("true".into()),
+        zone: None,
         timetable: Some(Timetable::new(vec![cron], zone(timezone), None, None)),
         catch_up: CatchUp {
             policy: Policy::Once,

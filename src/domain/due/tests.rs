@@ -134,6 +134,7 @@ mod vectors {
                 .map(|slot| Settled {
                     slot,
                     nominal: None,
+                    is_skipped: false,
                 })
                 .collect(),
             ..State::default()
@@ -281,6 +282,7 @@ fn slots_that_have_a_task_are_neither_run_nor_counted_again() {
         .map(|slot| Settled {
             slot: at(slot),
             nominal: None,
+            is_skipped: false,
         })
         .to_vec();
     let plan = planned(&job, &state, "2026-05-05T09:30:00Z");
@@ -302,6 +304,7 @@ fn one_wall_clock_time_is_not_two_slots_after_a_change_of_zone() {
     state.settled = vec![Settled {
         slot: at("2026-05-05T01:00:00Z"),
         nominal,
+        is_skipped: false,
     }];
     let plan = planned(&job, &state, "2026-05-05T07:00:05Z");
     assert!(plan.run.is_empty());
@@ -380,4 +383,136 @@ fn planning_ten_years_of_minutes_counts_instead_of_walking() {
         let left_out: u64 = plan.skipped.iter().map(|range| range.count).sum();
         assert_eq!(plan.run.len() as u64 + left_out + plan.owed, 5_258_880);
     }
+}
+
+/// A slot that is done already.
+fn done(slot: &str) -> Settled {
+    Settled {
+        slot: at(slot),
+        nominal: None,
+        is_skipped: false,
+    }
+}
+
+#[test]
+fn an_interval_covers_nothing_that_was_done_by_hand() {
+    let mut job = job("0 * * * *", "UTC");
+    job.catch_up.policy = Policy::Each;
+    let mut state = known(&job, "2026-05-05T02:00:00Z");
+    state.interval_end = state.cursor;
+    state.settled = vec![done("2026-05-05T03:00:00Z")];
+    let plan = planned(&job, &state, "2026-05-05T04:00:01Z");
+    assert_eq!(slots(&plan), ["05T04:00"]);
+    assert_eq!(plan.run[0].interval_start, at("2026-05-05T03:00:00Z"));
+    // One that was left out after all still belongs to the next.
+    state.settled[0].is_skipped = true;
+    let plan = planned(&job, &state, "2026-05-05T04:00:01Z");
+    assert_eq!(plan.run[0].interval_start, at("2026-05-05T02:00:00Z"));
+    // And a slot done by hand after the last planned one moves the next interval too.
+    state.settled = vec![done("2026-05-05T04:00:00Z")];
+    let plan = planned(&job, &state, "2026-05-05T04:00:01Z");
+    assert_eq!(plan.interval_end_after, Some(at("2026-05-05T04:00:00Z")));
+}
+
+#[test]
+fn a_jitter_longer_than_the_grace_does_not_make_a_slot_late() {
+    let mut job = job("0 * * * *", "UTC");
+    job.catch_up.policy = Policy::Skip;
+    job.catch_up.start_grace = TimeDelta::seconds(2);
+    let mut state = known(&job, "2026-05-05T09:00:00Z");
+    let mut waiting = task(1, at("2026-05-05T09:00:00Z"));
+    waiting.due_at = at("2026-05-05T09:00:40Z");
+    state.foldable = vec![waiting];
+    assert!(
+        planned(&job, &state, "2026-05-05T09:00:40Z")
+            .folded
+            .is_empty()
+    );
+    assert_eq!(
+        planned(&job, &state, "2026-05-05T09:00:43Z").folded.len(),
+        1
+    );
+}
+
+#[test]
+fn a_schedule_that_came_back_is_recorded_before_it_counts_as_new() {
+    let job = job("0 2 * * *", "UTC");
+    let own = job.timetable.as_ref().expect("a timetable");
+    let other = timetable("0 3 * * *", "UTC");
+    let mut state = known(&job, "2026-05-05T09:00:00Z");
+    state.versions = vec![
+        version(own, "2026-01-01T00:00:00Z", "a"),
+        version(&other, "2026-05-05T09:00:00Z", "a"),
+    ];
+    let plan = planned(&job, &state, "2026-05-05T09:10:00Z");
+    assert!(plan.run.is_empty() && plan.changes(&state));
+}
+
+#[test]
+fn the_window_is_measured_from_now_also_for_what_waits_for_another_job() {
+    let mut job = job("0 * * * *", "UTC");
+    job.catch_up.policy = Policy::Each;
+    job.catch_up.window = Some(TimeDelta::hours(2));
+    let state = known(&job, "2026-05-04T20:00:00Z");
+    let own = job.timetable.as_ref().expect("a timetable");
+    let bounds = Bounds {
+        limit: 1000,
+        horizon: Some(at("2026-05-04T23:30:00Z")),
+    };
+    let plan = plan(
+        &job,
+        own,
+        &state,
+        at("2026-05-05T19:19:00Z"),
+        bounds,
+        &|_| None,
+    );
+    assert!(plan.run.is_empty(), "{:?}", plan.run);
+    assert_eq!(plan.skipped[0].reason, Reason::Expired);
+}
+
+#[test]
+fn a_slot_that_waits_for_another_job_is_not_left_out_by_an_edit() {
+    let job = job("0 * * * *", "UTC");
+    let mut state = known(&job, "2026-05-05T06:00:00Z");
+    state.versions = vec![version(
+        &timetable("0,30 * * * *", "UTC"),
+        "2026-01-01T00:00:00Z",
+        "a",
+    )];
+    let own = job.timetable.as_ref().expect("a timetable");
+    let bounds = Bounds {
+        limit: 1000,
+        horizon: Some(at("2026-05-05T08:59:00Z")),
+    };
+    let plan = plan(
+        &job,
+        own,
+        &state,
+        at("2026-05-05T09:05:00Z"),
+        bounds,
+        &|name| Some(zone(name)),
+    );
+    assert_eq!(plan.basis, Basis::ScheduleChanged);
+    assert!(plan.run.is_empty() && plan.cursor_after < Some(at("2026-05-05T09:00:00Z")));
+    assert_eq!(plan.skipped[0].to, at("2026-05-05T08:30:00Z"));
+}
+
+#[test]
+fn slots_of_a_period_that_is_done_are_not_stood_for() {
+    let mut job = job("0 * * * *", "UTC");
+    job.catch_up.period = Some(crate::domain::calendar::Period::Day);
+    let mut state = known(&job, "2026-05-04T00:00:00Z");
+    state.succeeded = vec![at("2026-05-04T00:00:00Z")];
+    let plan = planned(&job, &state, "2026-05-05T03:00:01Z");
+    assert_eq!(
+        (slots(&plan), plan.run[0].coalesced),
+        (vec!["05T03:00".to_owned()], 3)
+    );
+    let counts: Vec<_> = plan
+        .skipped
+        .iter()
+        .map(|range| (range.reason, range.count))
+        .collect();
+    assert_eq!(counts, [(Reason::PeriodDone, 23), (Reason::Coalesced, 3)]);
 }

@@ -30,12 +30,15 @@ mod walk;
 mod zone;
 mod zone_days;
 
-use chrono::{DateTime, NaiveDateTime, Utc};
+use chrono::{DateTime, NaiveDateTime, TimeDelta, Utc};
 
 pub use cron::Cron;
 pub use interval::{Interval, Pace};
 pub use timetable::{Rule, Timetable};
 pub use zone::{LocalTime, Zone};
+
+/// The smallest step of an instant, to turn `[a, b)` into `(a, b]`: slots are whole seconds.
+pub const TICK: TimeDelta = TimeDelta::milliseconds(1);
 
 /// A point in time.
 pub type Instant = DateTime<Utc>;

@@ -1,10 +1,9 @@
 //! Recording the end of a run and what it makes of its task.
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
 use super::{ms, pause};
 use crate::domain::lifecycle::{Outcome, Status, Update};
-use crate::domain::state::{Pause, PauseKind};
 use crate::store::{Finish, Recorded};
 
 pub(super) fn finish(db: &Connection, finish: &Finish) -> rusqlite::Result<Recorded> {
@@ -39,7 +38,9 @@ pub(super) fn finish(db: &Connection, finish: &Finish) -> rusqlite::Result<Recor
         "a finished run is not running"
     );
     let is_paused = match finish.pause_after {
-        Some(limit) if finish.update.status == Status::Failed => pause_after(db, finish, limit)?,
+        Some(limit) if finish.update.status == Status::Failed => {
+            pause::after_failures(db, finish.task, limit, finish.finished_at)?
+        }
         Some(_) | None => false,
     };
     Ok(Recorded::Done { is_paused })
@@ -65,29 +66,4 @@ fn update_task(db: &Connection, update: &Update, finish: &Finish) -> rusqlite::R
             finish.token,
         ])?;
     Ok(changed > 0)
-}
-
-/// Pauses the job if its newest `limit` slots that were decided have all failed.
-fn pause_after(db: &Connection, finish: &Finish, limit: u32) -> rusqlite::Result<bool> {
-    let (job, failures): (String, u32) = db.query_row(
-        "SELECT job, (SELECT count(*) FROM (
-             SELECT status FROM jobrun_task o
-             WHERE o.job = t.job AND o.slot IS NOT NULL AND o.key = '' AND o.status IN ('succeeded', 'failed')
-             ORDER BY o.slot DESC LIMIT ?2) WHERE status = 'failed')
-         FROM jobrun_task t WHERE id = ?1 AND slot IS NOT NULL",
-        params![finish.task, limit],
-        |row| Ok((row.get(0)?, row.get(1)?)),
-    ).optional()?.unwrap_or_default();
-    if failures < limit || pause::active(db, &job, finish.finished_at)?.is_some() {
-        return Ok(false);
-    }
-    let pause = Pause {
-        from: finish.finished_at,
-        until: None,
-        kind: PauseKind::Failures,
-        user: None,
-        note: None,
-    };
-    pause::insert(db, &job, &pause)?;
-    Ok(true)
 }

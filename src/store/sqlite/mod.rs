@@ -149,8 +149,9 @@ impl Store for Sqlite {
         job: &str,
         limit: u32,
         failed_only: bool,
+        with_output: bool,
     ) -> Result<Vec<Run>, StoreError> {
-        self.read(|db| read::history(db, job, limit, failed_only))
+        self.read(|db| read::history(db, job, limit, failed_only, with_output))
     }
 
     fn run(&mut self, id_prefix: &str, limit: u32) -> Result<Vec<(String, Run)>, StoreError> {
@@ -174,6 +175,14 @@ impl Store for Sqlite {
         to: Instant,
     ) -> Result<Vec<SlotTask>, StoreError> {
         self.read(|db| read::slot_tasks(db, job, from, to))
+    }
+
+    fn slot_task_after(&mut self, job: &str, at: Instant) -> Result<Option<SlotTask>, StoreError> {
+        self.read(|db| read::slot_task_after(db, job, at))
+    }
+
+    fn slot_task_before(&mut self, job: &str, at: Instant) -> Result<Option<SlotTask>, StoreError> {
+        self.read(|db| read::slot_task_before(db, job, at))
     }
 
     fn skips(

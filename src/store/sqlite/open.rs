@@ -9,6 +9,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionB
 use super::Sqlite;
 use rustix::fs::{Access, access};
 
+use crate::plain;
 use crate::store::StoreError;
 
 /// How long another process's transaction is waited for.
@@ -47,8 +48,14 @@ impl Sqlite {
 
     /// Opens the file for reading; none if there is no store in it yet.
     pub fn open_for_reading(path: &Path) -> Result<Option<Self>, StoreError> {
-        if !path.exists() {
-            return Ok(None);
+        match path.try_exists() {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(error) => {
+                let user = rustix::process::geteuid().as_raw();
+                let message = format!("cannot be seen by user id {user}: {}", plain::error(&error));
+                return Err(StoreError::new(path.display().to_string(), message));
+            }
         }
         refuse_unusable(path)?;
         let (connection, schema) = match read_only(path, &path.to_string_lossy()) {
@@ -306,7 +313,8 @@ pub(super) fn store_error(path: &Path, error: &rusqlite::Error) -> StoreError {
         Some(ErrorCode::DiskFull) => ("the disk is full".into(), None),
         _ => (error.to_string(), None),
     };
-    let said = StoreError::new(place, message);
+    let mut said = StoreError::new(place, message);
+    said.is_locked = is_busy(error);
     match hint {
         Some(hint) => said.hint(hint),
         None => said,

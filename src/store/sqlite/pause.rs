@@ -1,51 +1,74 @@
 //! Times in which triggers do nothing.
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::{by_hand, instant, maybe_instant, ms, step, word};
+use super::step::see_job;
+use super::{by_hand, instant, maybe_instant, ms, state, word};
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Pause, PauseKind};
 use crate::store::Event;
 
+/// Pauses the job. A pause that holds goes on, with the new end and note.
 pub(super) fn pause(
     db: &Connection,
     job: &str,
     pause: &Pause,
     event: &Event,
 ) -> rusqlite::Result<()> {
-    step::see_job(db, job, event.at)?;
-    end(db, job, pause.from)?;
-    insert(db, job, pause)?;
+    see_job(db, job, event.at)?;
+    let held = active(db, job, event.at)?;
+    db.execute(
+        "DELETE FROM jobrun_pause WHERE job = ?1 AND (until_at IS NULL OR until_at > ?2)",
+        params![job, ms(event.at)],
+    )?;
+    let from = held.map_or(pause.from, |held| held.from.min(pause.from));
+    insert(
+        db,
+        job,
+        &Pause {
+            from,
+            ..pause.clone()
+        },
+    )?;
     by_hand::insert_event(db, job, event)
 }
 
+/// Ends the pause that holds. With `is_caught_up` its slots stay owed, and those of earlier pauses that no start has
+/// dealt with yet.
 pub(super) fn resume(
     db: &Connection,
     job: &str,
     is_caught_up: bool,
     event: &Event,
 ) -> rusqlite::Result<Option<Pause>> {
-    let Some(held) = active(db, job, event.at)? else {
+    let held = active(db, job, event.at)?;
+    let cursor = state::cursor(db, job)?.unwrap_or(event.at);
+    let waiting = load(db, job, Some(cursor), event.at)?.ended;
+    let earlier = waiting
+        .first()
+        .filter(|_| is_caught_up)
+        .map(|(from, until)| Pause {
+            from: *from,
+            until: Some(*until),
+            kind: PauseKind::Manual,
+            user: None,
+            note: None,
+        });
+    let Some(ended) = held.or(earlier) else {
         return Ok(None);
     };
-    end(db, job, event.at)?;
+    db.execute(
+        "UPDATE jobrun_pause SET until_at = ?2 WHERE job = ?1 AND (until_at IS NULL OR until_at > ?2)",
+        params![job, ms(event.at)],
+    )?;
     if is_caught_up {
         db.execute(
-            "UPDATE jobrun_pause SET is_caught_up = 1 WHERE job = ?1 AND until_at = ?2",
-            params![job, ms(event.at)],
+            "UPDATE jobrun_pause SET is_caught_up = 1 WHERE job = ?1 AND until_at > ?2",
+            params![job, ms(cursor)],
         )?;
     }
     by_hand::insert_event(db, job, event)?;
-    Ok(Some(held))
-}
-
-/// Ends the pause that holds at `at`.
-fn end(db: &Connection, job: &str, at: Instant) -> rusqlite::Result<()> {
-    db.execute(
-        "UPDATE jobrun_pause SET until_at = ?2 WHERE job = ?1 AND (until_at IS NULL OR until_at > ?2)",
-        params![job, ms(at)],
-    )?;
-    Ok(())
+    Ok(Some(ended))
 }
 
 pub(super) fn insert(db: &Connection, job: &str, pause: &Pause) -> rusqlite::Result<()> {
@@ -95,8 +118,8 @@ pub(super) fn load(
                     .ended
                     .extend((!is_wanted).then_some((pause.from, until)));
             }
-            _ if pause.from <= now => pauses.active = Some(pause),
-            _ => {}
+            // Also one that seems to begin later: then the clock went back, and nobody resumed.
+            Some(_) | None => pauses.active = Some(pause),
         }
     }
     Ok(pauses)
@@ -110,4 +133,37 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Pause> {
         user: row.get("user")?,
         note: row.get("note")?,
     })
+}
+
+/// Pauses the job of a task that failed at `now`, if its newest `limit` slots that were decided have all failed.
+pub(super) fn after_failures(
+    db: &Connection,
+    task: i64,
+    limit: u32,
+    now: Instant,
+) -> rusqlite::Result<bool> {
+    let (job, failures): (String, u32) = db
+        .query_row(
+            "SELECT job, (SELECT count(*) FROM (
+                 SELECT status FROM jobrun_task o
+                 WHERE o.job = t.job AND o.slot IS NOT NULL AND o.key = '' AND o.status IN ('succeeded', 'failed')
+                 ORDER BY o.slot DESC LIMIT ?2) WHERE status = 'failed')
+             FROM jobrun_task t WHERE id = ?1 AND slot IS NOT NULL",
+            params![task, limit],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
+        .optional()?
+        .unwrap_or_default();
+    if failures < limit || active(db, &job, now)?.is_some() {
+        return Ok(false);
+    }
+    let pause = Pause {
+        from: now,
+        until: None,
+        kind: PauseKind::Failures,
+        user: None,
+        note: None,
+    };
+    insert(db, &job, &pause)?;
+    Ok(true)
 }

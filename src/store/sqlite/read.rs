@@ -116,14 +116,20 @@ pub(super) fn history(
     job: &str,
     limit: u32,
     failed_only: bool,
+    with_output: bool,
 ) -> rusqlite::Result<Vec<Run>> {
     let condition = if failed_only {
         "outcome NOT IN ('succeeded', 'running', 'snoozed')"
     } else {
         "TRUE"
     };
+    let output = if with_output {
+        "output, output_index"
+    } else {
+        "NULL AS output, NULL AS output_index"
+    };
     let sql = format!(
-        "SELECT {RUN}, output, output_index FROM jobrun_run WHERE job = ?1 AND {condition} ORDER BY seq DESC LIMIT ?2"
+        "SELECT {RUN}, {output} FROM jobrun_run WHERE job = ?1 AND {condition} ORDER BY seq DESC LIMIT ?2"
     );
     db.prepare(&sql)?
         .query_map(params![job, limit], run)?
@@ -178,27 +184,58 @@ fn run(row: &Row<'_>) -> rusqlite::Result<Run> {
     })
 }
 
+/// The columns of [`slot_task`].
+const SLOT_TASK: &str = "t.slot, t.nominal, t.status, t.reason, (SELECT r.id FROM jobrun_run r
+    WHERE r.job = t.job AND r.slot = t.slot AND r.key = '' ORDER BY r.seq DESC LIMIT 1) AS run";
+
+fn slot_task(row: &Row<'_>) -> rusqlite::Result<SlotTask> {
+    Ok(SlotTask {
+        slot: instant(row, "slot")?,
+        nominal: row.get::<_, Option<Local>>("nominal")?.map(|local| local.0),
+        status: word(row, "status", Status::from_word)?,
+        reason: row.get("reason")?,
+        run: row.get("run")?,
+    })
+}
+
 pub(super) fn slot_tasks(
     db: &Connection,
     job: &str,
     from: Instant,
     to: Instant,
 ) -> rusqlite::Result<Vec<SlotTask>> {
-    let mut query = db.prepare(
-        "SELECT slot, nominal, status, reason,
-            (SELECT r.id FROM jobrun_run r WHERE r.job = t.job AND r.slot = t.slot ORDER BY r.seq DESC LIMIT 1) AS run
-         FROM jobrun_task t WHERE job = ?1 AND slot BETWEEN ?2 AND ?3 AND slot IS NOT NULL AND key = '' ORDER BY slot",
-    )?;
-    let rows = query.query_map(params![job, ms(from), ms(to)], |row| {
-        Ok(SlotTask {
-            slot: instant(row, "slot")?,
-            nominal: row.get::<_, Option<Local>>("nominal")?.map(|local| local.0),
-            status: word(row, "status", Status::from_word)?,
-            reason: row.get("reason")?,
-            run: row.get("run")?,
-        })
-    })?;
-    rows.collect()
+    let mut query = db.prepare_cached(&format!(
+        "SELECT {SLOT_TASK} FROM jobrun_task t
+         WHERE job = ?1 AND slot BETWEEN ?2 AND ?3 AND slot IS NOT NULL AND key = '' ORDER BY slot"
+    ))?;
+    query
+        .query_map(params![job, ms(from), ms(to)], slot_task)?
+        .collect()
+}
+
+pub(super) fn slot_task_after(
+    db: &Connection,
+    job: &str,
+    at: Instant,
+) -> rusqlite::Result<Option<SlotTask>> {
+    let mut query = db.prepare_cached(&format!(
+        "SELECT {SLOT_TASK} FROM jobrun_task t
+         WHERE job = ?1 AND slot > ?2 AND slot IS NOT NULL AND key = '' AND status <> 'skipped' ORDER BY slot LIMIT 1"
+    ))?;
+    query.query_row(params![job, ms(at)], slot_task).optional()
+}
+
+pub(super) fn slot_task_before(
+    db: &Connection,
+    job: &str,
+    at: Instant,
+) -> rusqlite::Result<Option<SlotTask>> {
+    let mut query = db.prepare_cached(&format!(
+        "SELECT {SLOT_TASK} FROM jobrun_task t
+         WHERE job = ?1 AND slot < ?2 AND slot IS NOT NULL AND key = '' AND status <> 'skipped'
+         ORDER BY slot DESC LIMIT 1"
+    ))?;
+    query.query_row(params![job, ms(at)], slot_task).optional()
 }
 
 pub(super) fn skips(

@@ -10,12 +10,13 @@ use crate::store::{Head, Look};
 
 /// Versions of a schedule that a decision looks at: more edits than this within a day do not count as returning.
 const VERSIONS_SEEN: u32 = 100;
+/// The newest slots among which the one before another is looked for.
+const PAST_SLOTS: u32 = 1000;
 /// Pending tasks that one decision may fold.
 const FOLD_LIMIT: u32 = 10_000;
 
 /// The columns of [`task`].
-pub(super) const TASK: &str = "t.id, t.slot, t.nominal, t.key, t.due_at, t.attempts, t.interruptions, t.runs, t.first_tried_at, t.reason, \
-                    t.\"trigger\",                     t.interval_start, t.coalesced";
+pub(super) const TASK: &str = "t.id, t.slot, t.nominal, t.key, t.due_at, t.attempts, t.interruptions, t.runs, t.first_tried_at, t.reason, t.\"trigger\", t.interval_start, t.coalesced";
 
 /// The row of a job.
 #[derive(Default)]
@@ -59,13 +60,16 @@ pub(super) fn load(db: &Connection, look: &Look) -> rusqlite::Result<State> {
         state.versions = versions(db, job, VERSIONS_SEEN)?;
         state.settled = settled(db, job, lookback)?;
         if look.depends_on_past {
-            state.newest = newest(db, job)?;
+            state.past = past(db, job)?;
         }
         if let Some(since) = lookback.succeeded {
             state.succeeded = succeeded(db, job, since)?;
         }
     }
-    let pauses = pause::load(db, job, position.cursor, look.now)?;
+    let since = position
+        .cursor
+        .or(look.lookback.map(|lookback| lookback.slot));
+    let pauses = pause::load(db, job, since, look.now)?;
     (state.pause, state.pauses) = (pauses.active, pauses.ended);
     state.left = left(db, look)?;
     state.head = head(db, look)?;
@@ -104,17 +108,18 @@ pub(super) fn versions(db: &Connection, job: &str, limit: u32) -> rusqlite::Resu
 
 fn settled(db: &Connection, job: &str, lookback: &Lookback) -> rusqlite::Result<Vec<Settled>> {
     let mut by_slot = db.prepare_cached(
-        "SELECT slot, CASE WHEN is_fixed_time = 1 THEN nominal END AS nominal FROM jobrun_task
+        "SELECT slot, CASE WHEN is_fixed_time = 1 THEN nominal END AS nominal, status FROM jobrun_task
          WHERE job = ?1 AND slot > ?2 AND slot IS NOT NULL AND key = ''",
     )?;
     let mut by_nominal = db.prepare_cached(
-        "SELECT slot, nominal FROM jobrun_task
+        "SELECT slot, nominal, status FROM jobrun_task
          WHERE job = ?1 AND nominal > ?2 AND is_fixed_time = 1 AND key = ''",
     )?;
     let read = |row: &Row<'_>| {
         Ok(Settled {
             slot: instant(row, "slot")?,
             nominal: row.get::<_, Option<Local>>("nominal")?.map(|local| local.0),
+            is_skipped: word(row, "status", Status::from_word)? == Status::Skipped,
         })
     };
     let nominal = lookback.nominal.format(NOMINAL).to_string();
@@ -127,18 +132,18 @@ fn settled(db: &Connection, job: &str, lookback: &Lookback) -> rusqlite::Result<
     Ok(settled)
 }
 
-fn newest(db: &Connection, job: &str) -> rusqlite::Result<Option<(Instant, Status)>> {
+fn past(db: &Connection, job: &str) -> rusqlite::Result<Vec<(Instant, Status)>> {
     let mut query = db.prepare_cached(
         "SELECT slot, status FROM jobrun_task WHERE job = ?1 AND slot IS NOT NULL AND key = ''
-         ORDER BY slot DESC LIMIT 1",
+         ORDER BY slot DESC LIMIT ?2",
     )?;
-    let row = query.query_row([job], |row| {
+    let rows = query.query_map(params![job, PAST_SLOTS], |row| {
         Ok((
             instant(row, "slot")?,
             word(row, "status", Status::from_word)?,
         ))
-    });
-    row.optional()
+    })?;
+    rows.collect()
 }
 
 fn succeeded(db: &Connection, job: &str, since: Instant) -> rusqlite::Result<Vec<Instant>> {
@@ -208,6 +213,7 @@ fn foldable(db: &Connection, job: &str) -> rusqlite::Result<Vec<Task>> {
     let mut query = db.prepare_cached(&format!(
         "SELECT {TASK} FROM jobrun_task t
          WHERE t.job = ?1 AND t.status = 'pending' AND t.slot IS NOT NULL AND t.key = '' AND t.attempts = 0
+           AND t.reason IS NOT 'snoozed'
            AND t.\"trigger\" IN ('schedule', 'catch_up')
          ORDER BY t.slot LIMIT ?2"
     ))?;

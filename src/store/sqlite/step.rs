@@ -3,10 +3,10 @@
 use rusqlite::{Connection, params};
 
 use super::make::{insert_slot, make_manual, reopen_slot};
-use super::{ms, state};
+use super::{ms, pause, state};
 use crate::domain::decide::{Claim, Decision, Recovered, Then};
 use crate::domain::due::Plan;
-use crate::domain::lifecycle::{Trigger, Update};
+use crate::domain::lifecycle::{Status, Trigger, Update};
 use crate::domain::schedule::Instant;
 use crate::domain::state::{State, Task, Version};
 use crate::store::{Claimed, Step, Stepped};
@@ -20,6 +20,9 @@ pub(super) fn step(
     let decision = decide(&state);
     for recovered in &decision.recovered {
         recover(db, recovered, step.now)?;
+        if let (Status::Failed, Some(limit)) = (recovered.update.status, step.pause_after) {
+            pause::after_failures(db, recovered.task.id, limit, step.now)?;
+        }
     }
     if decision.changes() {
         see_job(db, &step.look.job, step.now)?;
