@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -13,12 +12,27 @@ const COMMAND_PAGE: &str = include_str!("../man/jobrun.1");
 const FILE_PAGE: &str = include_str!("../man/jobs.toml.5");
 const RAW_RS: &str = include_str!("../src/config/raw.rs");
 const ERROR_RS: &str = include_str!("../src/error.rs");
+const STATUS_RS: &str = include_str!("../src/report/status.rs");
+const DUE_RS: &str = include_str!("../src/domain/due.rs");
+const LIFECYCLE_RS: &str = include_str!("../src/domain/lifecycle.rs");
+const VERDICT_RS: &str = include_str!("../src/commands/run/verdict.rs");
+const ATTEMPT_RS: &str = include_str!("../src/commands/run/attempt.rs");
 const ENVIRONMENT_RS: &str = include_str!("../src/commands/environment.rs");
 
 /// Options in the documentation that are those of other programs.
 const FOREIGN_OPTIONS: [&str; 4] = ["--day", "--locked", "--path", "--release"];
 /// Variables that jobrun itself reads.
 const OWN_VARIABLES: [&str; 2] = ["CONFIG", "STORE"];
+/// Words that no command gives.
+const UNUSED_WORDS: [&str; 2] = ["manual", "lock_lost"];
+/// A job that fails, leaves a process behind and has a note, to fill its JSON.
+const FAULTY_JOB: &str = r#"
+[jobs.faulty]
+schedule = "0 0 1 * 1"
+timezone = "UTC"
+pause_after = 1
+shell = "sleep 100 & echo failed >&2; exit 3"
+"#;
 
 #[test]
 fn every_command_and_option_is_in_the_manual_and_no_other() {
@@ -56,7 +70,8 @@ fn no_option_is_made_up() {
                 .chars()
                 .take_while(|c| is_option(*c))
                 .collect();
-            let is_word = option.len() > 2 && !text[..place].ends_with('-');
+            let is_word =
+                option[2..].starts_with(char::is_alphabetic) && !text[..place].ends_with('-');
             assert!(
                 !is_word || known.contains(&option),
                 "there is no `{option}`"
@@ -68,7 +83,9 @@ fn no_option_is_made_up() {
 #[test]
 fn every_key_is_in_the_manual_and_no_other() {
     let page = Page::parse(FILE_PAGE);
-    assert_eq!(page.keys("JOB KEYS"), array_of(RAW_RS, "JOB_KEYS"));
+    let mut keys = page.keys("JOB KEYS");
+    keys.extend(page.keys("DEFAULTS"));
+    assert_eq!(keys, array_of(RAW_RS, "JOB_KEYS"));
     assert_eq!(page.keys("STORE"), array_of(RAW_RS, "STORE_KEYS"));
 }
 
@@ -84,7 +101,7 @@ fn every_default_in_the_manual_can_be_written_down() {
 }
 
 #[test]
-fn every_exit_status_is_in_the_manual_and_no_other() {
+fn every_exit_status_is_documented_and_no_other() {
     let body = between(ERROR_RS, "pub fn exit_code", "\n}\n");
     let is_comment = |line: &&str| line.trim_start().starts_with("//");
     let code: String = body.lines().filter(|line| !is_comment(line)).collect();
@@ -96,15 +113,99 @@ fn every_exit_status_is_in_the_manual_and_no_other() {
         .filter_map(|n| n.parse().ok())
         .collect();
     let page = Page::parse(COMMAND_PAGE);
-    let mut documented = BTreeSet::new();
-    for tag in page.tags("EXIT STATUS") {
-        let start = tag
-            .split(['-', '+'])
-            .next()
-            .and_then(|n| n.parse::<u8>().ok());
-        documented.insert(start.unwrap_or_else(|| panic!("`{tag}` is not an exit status")));
+    let in_the_manual = page.tags("EXIT STATUS").map(first_status);
+    assert_eq!(in_the_manual.collect::<BTreeSet<u8>>(), used);
+    let table = between(README, "| status | when |\n|---|---|\n", "\n\n");
+    let cells = table.lines().filter_map(|row| row.split('|').nth(1));
+    let in_the_readme = cells.flat_map(|cell| cell.split(',')).map(first_status);
+    assert_eq!(in_the_readme.collect::<BTreeSet<u8>>(), used);
+}
+
+/// 128 of `128+n`, 1 of `1-123`.
+fn first_status(text: &str) -> u8 {
+    let start = text.split(['-', '+']).next().unwrap_or_default().trim();
+    start
+        .parse()
+        .unwrap_or_else(|_| panic!("`{text}` is not an exit status"))
+}
+
+#[test]
+fn every_state_outcome_and_reason_is_in_the_manual_and_no_other() {
+    let page = Page::parse(COMMAND_PAGE);
+    let states = words_after(between(STATUS_RS, "fn word", "\n    }\n"), "=> \"");
+    assert_eq!(page.keys_of("COMMANDS", "jobrun status [JOB...]"), states);
+
+    let skips = words_after(between(DUE_RS, "stored_words!(Reason {", "});"), "= \"");
+    assert_eq!(page.keys_of("WHAT IS OWED", "Skip reasons"), skips);
+
+    let mut reasons = BTreeSet::new();
+    for source in [VERDICT_RS, ATTEMPT_RS] {
+        for call in [
+            "failed(\"",
+            "failed(\n                \"",
+            "interrupted(\"",
+            "Some(\"",
+            "=> (\"",
+        ] {
+            reasons.extend(words_after(source, call));
+        }
     }
-    assert_eq!(documented, used);
+    let rules = LIFECYCLE_RS
+        .split("#[cfg(test)]")
+        .next()
+        .unwrap_or_default();
+    reasons.extend(words_after(rules, "fail(&mut update, \""));
+    // What is given up for want of a reason has that of its outcome.
+    reasons.extend(["timed_out", "interrupted", "lost"].map(str::to_owned));
+    assert!(reasons.len() > 15, "{reasons:?}");
+    assert_eq!(page.keys_of("REASONS", ""), reasons);
+
+    let text = page.text_of("JSON DOCUMENTS");
+    for outcome in words_after(
+        between(LIFECYCLE_RS, "stored_words!(Outcome {", "});"),
+        "= \"",
+    ) {
+        assert!(text.contains(&outcome), "outcome `{outcome}`");
+    }
+}
+
+/// The words that stand behind `start` in the source, but for the unused ones.
+fn words_after(source: &str, start: &str) -> BTreeSet<String> {
+    let places = source.split(start).skip(1);
+    let words = places.map(|rest| between(rest, "", "\""));
+    let is_word = |word: &&str| {
+        word.chars()
+            .all(|c| c.is_ascii_lowercase() || "_-".contains(c))
+    };
+    words
+        .filter(|word| is_word(word) && !UNUSED_WORDS.contains(word))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn every_command_of_the_manual_has_an_example_that_works() {
+    let folder = folder_with(EXAMPLE);
+    let run = jobrun(folder.path(), &["run", "daily_points"]);
+    assert!(run.status.success(), "{run:?}");
+    let sections = COMMAND_PAGE.split("\n.SS \"jobrun ").skip(1);
+    let mut names = BTreeSet::new();
+    for section in sections {
+        let verb = section.split([' ', '"']).next().expect("a verb");
+        let examples = between(
+            section.split("\n.S").next().unwrap_or(section),
+            ".EX\n",
+            ".EE",
+        );
+        for line in examples.lines().map(unescaped) {
+            assert!(line.contains(&format!(" {verb}")), "{line}");
+            let output = shell(folder.path(), &line);
+            // `resume` comes after `pause`.
+            assert!(output.status.success(), "{line}: {output:?}");
+        }
+        names.insert(verb.to_owned());
+    }
+    assert_eq!(names, commands());
 }
 
 #[test]
@@ -149,41 +250,44 @@ fn every_variable_is_in_the_manual_and_no_other() {
 
 #[test]
 fn every_name_in_a_json_document_is_in_the_manual() {
-    let folder = folder_with(EXAMPLE);
+    let folder = folder_with(&format!("{EXAMPLE}{FAULTY_JOB}"));
+    fs::write(folder.path().join("faults.toml"), "[jobs.a]\ncomand = 1\n").expect("a file");
     let section = Page::parse(COMMAND_PAGE).text_of("JSON DOCUMENTS");
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words: BTreeSet<&str> = section.split(|c| !is_part(c)).collect();
-    let documents: [&[&str]; 7] = [
-        &["run", "daily_points", "--dry-run", "--json"],
-        &["run", "daily_points", "--json"],
-        &["status", "--json"],
-        &["history", "daily_points", "--json"],
-        &["next", "daily_points", "--json"],
-        &[
-            "slots",
-            "daily_points",
-            "--from",
-            "2026-01-01",
-            "--to",
-            "2026-01-02",
-            "--json",
-        ],
-        &["check", "--json"],
+    let documents = [
+        "run daily_points --dry-run --json",
+        "run daily_points faulty --json",
+        "run faulty --now --json",
+        "status --json",
+        "history faulty --json",
+        "logs faulty --json",
+        "next daily_points --json",
+        "slots daily_points --from 2026-01-01 --to 2026-01-02 --json",
+        "check --json",
+        "--config faults.toml check --json",
+        "--log-format json --verbose run faulty --now",
+        "--log-format json --config faults.toml check",
+        "--log-format json run nobody",
     ];
-    for arguments in documents {
-        let output = jobrun(folder.path(), arguments);
-        assert!(output.status.success(), "{arguments:?}: {output:?}");
-        for line in String::from_utf8_lossy(&output.stdout).lines() {
+    for line in documents {
+        let output = shell(folder.path(), &format!("jobrun {line} 2>&1"));
+        let mut count = 0;
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        for line in printed.lines().filter(|line| line.starts_with('{')) {
+            count += 1;
             let document: serde_json::Value = serde_json::from_str(line).expect("JSON");
-            assert_eq!(document["schema"], 1);
+            let is_log = document["level"].is_string();
+            assert!(is_log || document["schema"] == 1, "{line}");
             let mut names = BTreeSet::new();
             collect_names(&document, &mut names);
             // Names of skip reasons are data.
             names.remove("expired");
             for name in names {
-                assert!(words.contains(name.as_str()), "{arguments:?}: `{name}`");
+                assert!(words.contains(name.as_str()), "{line}: `{name}`");
             }
         }
+        assert!(count > 0, "{line}: {output:?}");
     }
 }
 
@@ -221,7 +325,7 @@ fn the_readme_begins_with_a_run_and_the_tests() {
     let commands = code_blocks(README, "sh");
     assert_eq!(
         commands[0],
-        "cargo run --release --quiet -- --config jobs.example.toml run daily_points\n"
+        "cargo run --release --quiet -- --verbose --config jobs.example.toml run daily_points\n"
     );
     assert_eq!(commands[1], "tests/run\n");
 }
@@ -229,19 +333,44 @@ fn the_readme_begins_with_a_run_and_the_tests() {
 #[test]
 fn the_first_command_of_the_readme_prints_what_it_shows() {
     // A slot that is seconds away would be waited for, and be one more than shown.
-    let folder = folder_with(&EXAMPLE.replace("[defaults]", "[defaults]\nearly_wait = \"0s\""));
-    let (mut reader, writer) = std::io::pipe().expect("a pipe");
-    let mut command = command(folder.path(), &["run", "daily_points", "-v"]);
-    command
-        .stdout(writer.try_clone().expect("a copy"))
-        .stderr(writer);
-    let mut child = command.spawn().expect("jobrun starts");
-    drop(command);
-    let mut printed = String::new();
-    reader.read_to_string(&mut printed).expect("its output");
-    assert!(child.wait().expect("its end").success());
+    let example = EXAMPLE.replace("[defaults]", "[defaults]\nearly_wait = \"0s\"");
+    let line = "jobrun --verbose run daily_points 2>&1";
     let shown = &code_blocks(README, "text")[0];
-    assert_eq!(masked(&printed), masked(shown));
+    // Where output is passed on, as on a terminal.
+    let folder = folder_with(&example);
+    let printed = shell(folder.path(), &format!("KUBERNETES_SERVICE_HOST=1 {line}"));
+    assert_eq!(masked(&stdout(&printed)), masked(shown));
+    // Into a pipe.
+    let folder = folder_with(&example);
+    let printed = shell(folder.path(), line);
+    let is_ours = |line: &&str| line.starts_with("jobrun: ");
+    let ours: Vec<&str> = shown.lines().filter(is_ours).collect();
+    assert_eq!(ours.len(), 7);
+    assert_eq!(masked(&stdout(&printed)), masked(&ours.join("\n")));
+}
+
+#[test]
+fn the_tour_of_the_readme_prints_what_it_shows() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tour = &code_blocks(README, "console")[0];
+    let mut count = 0;
+    for step in tour.split("$ ").skip(1) {
+        let (line, shown) = step.split_once('\n').expect("a line and its output");
+        let output = shell(folder.path(), &format!("{{ {line}; }} 2>&1"));
+        assert!(output.status.success(), "{line}: {output:?}");
+        let here = folder.path().display().to_string();
+        let printed = stdout(&output)
+            .replace(env!("CARGO_BIN_EXE_jobrun"), "/usr/local/bin/jobrun")
+            .replace(&here, "/srv/app");
+        let sorted = |text: &str| {
+            let mut lines: Vec<String> = masked(text).lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(sorted(&printed), sorted(shown), "{line}");
+        count += 1;
+    }
+    assert_eq!(count, 8);
 }
 
 #[test]
@@ -278,6 +407,33 @@ fn jobrun(folder: &Path, arguments: &[&str]) -> Output {
     command(folder, arguments).output().expect("jobrun starts")
 }
 
+/// A line as somebody called ops types it in that folder, away from a terminal.
+fn shell(folder: &Path, line: &str) -> Output {
+    let program = Path::new(env!("CARGO_BIN_EXE_jobrun"));
+    let before = std::env::var_os("PATH").unwrap_or_default();
+    let own = program.parent().expect("its folder").to_owned();
+    let path = std::env::join_paths(std::iter::once(own).chain(std::env::split_paths(&before)));
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", line])
+        .current_dir(folder)
+        .env("PATH", path.expect("a search path"))
+        .env("LOGNAME", "ops");
+    for name in [
+        "JOBRUN_CONFIG",
+        "JOBRUN_STORE",
+        "KUBERNETES_SERVICE_HOST",
+        "SUDO_USER",
+    ] {
+        command.env_remove(name);
+    }
+    command.output().expect("a shell")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 /// A new folder with that `jobs.toml`.
 fn folder_with(text: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
@@ -291,7 +447,7 @@ fn folder_with(text: &str) -> tempfile::TempDir {
 fn assert_passes(text: &str) {
     let output = jobrun(folder_with(text).path(), &["check"]);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}\n{said}");
+    assert!(output.status.success() && said.is_empty(), "{text}\n{said}");
 }
 
 /// What `--help` says, of a command or of all.
@@ -341,7 +497,7 @@ fn as_file(part: &str) -> String {
     if !has("command") && !has("shell") {
         file.push_str("command = [\"true\"]\n");
     }
-    if has("schedule") && !has("timezone") {
+    if (has("schedule") || has("every")) && !has("timezone") {
         file.push_str("timezone = \"UTC\"\n");
     }
     file
@@ -392,7 +548,7 @@ fn code_blocks(text: &str, language: &str) -> Vec<String> {
         .collect()
 }
 
-/// A run's output without what differs from day to day.
+/// Output without what differs from day to day: numbers, run ids, lateness, the width of columns.
 fn masked(text: &str) -> String {
     let mut masked = String::new();
     for line in text.lines() {
@@ -403,13 +559,17 @@ fn masked(text: &str) -> String {
         };
         for c in line.chars() {
             let c = if c.is_ascii_digit() { '0' } else { c };
-            if c != '0' || !masked.ends_with('0') {
+            let is_repeated = "0 ".contains(c) && masked.ends_with(c);
+            if !is_repeated {
                 masked.push(c);
             }
         }
+        let end = masked.trim_end_matches(' ').len();
+        masked.truncate(end);
         masked.push('\n');
     }
-    masked
+    // Seconds are left out where they are zero.
+    masked.replace("0:0:0", "0:0")
 }
 
 /// A manual page, as far as it is looked at here.
@@ -465,11 +625,17 @@ impl Page {
     }
 
     fn keys(&self, section: &str) -> BTreeSet<String> {
-        let names = self.tags(section).flat_map(|tag| {
-            let names = tag.split(" = ").next().unwrap_or_default();
-            names.split(", ").map(str::to_owned).collect::<Vec<_>>()
-        });
-        names.collect()
+        self.tags(section).flat_map(names_in).collect()
+    }
+
+    /// As `keys`, of a subsection, without options.
+    fn keys_of(&self, section: &str, subsection: &str) -> BTreeSet<String> {
+        let lines = self
+            .lines
+            .iter()
+            .filter(|line| line.section == section && line.subsection == subsection && line.is_tag);
+        let names = lines.flat_map(|line| names_in(&line.text));
+        names.filter(|name| !name.starts_with('-')).collect()
     }
 
     fn subsections(&self, section: &str) -> BTreeSet<String> {
@@ -485,6 +651,12 @@ impl Page {
         let texts: Vec<&str> = lines.map(|line| line.text.as_str()).collect();
         texts.join("\n")
     }
+}
+
+/// `start_at` and `end_at` of `start_at, end_at`, `retry` of `retry = []`.
+fn names_in(tag: &str) -> Vec<String> {
+    let names = tag.split(" = ").next().unwrap_or_default();
+    names.split(", ").map(str::to_owned).collect()
 }
 
 /// A whole page as text.
