@@ -23,7 +23,7 @@ const MAY_IMPORT: [(&str, &[&str]); 9] = [
     ("report", &["domain", "error", "store"]),
     ("error", &["config", "exec", "plain", "store"]),
     ("config", &["domain", "error", "plain", "store"]),
-    ("store", &["domain"]),
+    ("store", &["domain", "plain"]),
     ("exec", &["plain"]),
     ("plain", &[]),
 ];

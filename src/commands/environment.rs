@@ -6,7 +6,6 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
 use crate::domain::job::{Job, Work};
-use crate::domain::schedule::Timetable;
 use crate::plain;
 use crate::report::text;
 use crate::store::Claimed;

@@ -3,7 +3,6 @@
 use super::knows;
 use crate::cli;
 use crate::config::Config;
-use crate::domain::schedule::Timetable;
 use crate::error::{Ending, Error};
 use crate::report;
 use crate::store;

@@ -4,7 +4,6 @@ use super::{knows, output_index};
 use crate::cli;
 use crate::config::Config;
 use crate::config::faults::did_you_mean;
-use crate::domain::schedule::Timetable;
 use crate::error::{Ending, Error};
 use crate::report;
 use crate::report::logs::Log;

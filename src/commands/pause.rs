@@ -5,7 +5,7 @@ use crate::cli;
 use crate::config::Config;
 use crate::config::values::{self, Bound};
 use crate::domain::job::Job;
-use crate::domain::schedule::{Instant, Timetable};
+use crate::domain::schedule::Instant;
 use crate::domain::state::{Pause, PauseKind};
 use crate::error::{Ending, Error};
 use crate::report;

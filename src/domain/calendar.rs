@@ -8,8 +8,6 @@ use chrono::{
 
 use super::schedule::{Instant, LocalTime, TICK, Timetable, Zone};
 
-/// The smallest step of an instant, to turn `[a, b)` into `(a, b]`.
-
 /// Days without slots. A slot lies on the date that the clocks of the job's zone show at its instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exclusions {

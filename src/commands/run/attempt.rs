@@ -95,7 +95,7 @@ pub(super) fn supervise(start: &mut Start<'_>, locks: &[LockFile], claimed: &Cla
     let began = Moment::now();
     let (verdict, ended) = match work(start, locks, claimed) {
         Ok(ended) => (verdict::judge(job, &ended), Some(ended)),
-        Err(unworked) => unworked,
+        Err((verdict, ended)) => (verdict, ended.map(|ended| *ended)),
     };
     // The end by the clock of the start: it may have been set meanwhile, and a run cannot end before it began.
     let took = TimeDelta::milliseconds(elapsed_ms(began.elapsed()));
@@ -103,7 +103,7 @@ pub(super) fn supervise(start: &mut Start<'_>, locks: &[LockFile], claimed: &Cla
 }
 
 /// Why the work itself did not run, and the last process that did.
-type Unworked = (Verdict, Option<Ended>);
+type Unworked = (Verdict, Option<Box<Ended>>);
 
 /// What has to be ready, then the work.
 fn work(start: &mut Start<'_>, locks: &[LockFile], claimed: &Claimed) -> Result<Ended, Unworked> {
@@ -163,7 +163,7 @@ fn wait_until_ready(
         match (&ended.how, ended.exit) {
             (How::Exited, Some(Exit::Code(0))) => return Ok(()),
             (How::Stopped(_) | How::GuardLost, _) => {
-                return Err((verdict::judge(start.job, &ended), Some(ended)));
+                return Err((verdict::judge(start.job, &ended), Some(Box::new(ended))));
             }
             (How::Exited | How::TimedOut | How::NotStarted(_), _) => {}
         }
@@ -171,7 +171,7 @@ fn wait_until_ready(
             let limit = humantime::format_duration(ready.timeout);
             let error = format!("not ready within {limit}");
             let verdict = Verdict::failed("not_ready", error, Failure::TimedOut);
-            return Err((verdict, Some(ended)));
+            return Err((verdict, Some(Box::new(ended))));
         }
         tracing::debug!(job = start.job.name, "is not ready yet");
         start.signals.sleep(ready.every);

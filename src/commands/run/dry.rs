@@ -8,7 +8,6 @@ use crate::config::Config;
 use crate::domain::decide::{self, Ask};
 use crate::domain::due::{self, Bounds};
 use crate::domain::job::Job;
-use crate::domain::schedule::Timetable;
 use crate::domain::state::State;
 use crate::error::{Ending, Error};
 use crate::report;

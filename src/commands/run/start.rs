@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::domain::decide::{Ask, Then};
 use crate::domain::job::{Job, Output, Policy};
 use crate::domain::lifecycle::{Outcome, Status};
-use crate::domain::schedule::{Instant, Slot, Timetable};
+use crate::domain::schedule::{Instant, Slot};
 use crate::domain::state::{Pause, PauseKind};
 use crate::error::{Ending, Error, Failure};
 use crate::exec::{Holder, LiveStream, Signals, Sink};
