@@ -10,7 +10,7 @@ use super::one;
 use crate::cli;
 use crate::config::Config;
 use crate::domain::job::Job;
-use crate::error::{Ending, Error, exit_code};
+use crate::error::{Ending, exit_code};
 use crate::exec::Signals;
 use crate::plain;
 use crate::report;
@@ -28,7 +28,7 @@ pub(super) fn run(
     wait: Option<Duration>,
     globals: &[String],
     signals: &Signals,
-) -> Result<Ending, Error> {
+) -> Ending {
     let codes = if args.jobs > 1 {
         let command = |job: &Job| command(config, job, args, globals);
         at_a_time(jobs, args.jobs as usize, &command, signals)
@@ -36,7 +36,7 @@ pub(super) fn run(
         in_turn(config, jobs, args, wait, signals)
     };
     if let Some(signal) = signals.stop_requested() {
-        return Ok(Ending::Stopped { signal });
+        return Ending::Stopped { signal };
     }
     let failed: Vec<String> = codes
         .iter()
@@ -44,7 +44,7 @@ pub(super) fn run(
         .map(|(job, code)| format!("{job} ({code})"))
         .collect();
     if failed.is_empty() {
-        return Ok(Ending::Done);
+        return Ending::Done;
     }
     tracing::error!(
         "{} of {} jobs failed, with exit status: {}",
@@ -52,7 +52,7 @@ pub(super) fn run(
         jobs.len(),
         failed.join(", ")
     );
-    Ok(Ending::No)
+    Ending::No
 }
 
 /// One after the other, in this process.

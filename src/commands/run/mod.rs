@@ -54,7 +54,7 @@ pub fn run(config: &Config, args: &cli::Run, globals: &[String]) -> Result<Endin
     let signals = Signals::install().map_err(anyhow::Error::from)?;
     match jobs.as_slice() {
         [job] if !args.all => one(config, job, args, wait, &signals),
-        _ => many::run(config, &jobs, args, wait, globals, &signals),
+        _ => Ok(many::run(config, &jobs, args, wait, globals, &signals)),
     }
 }
 

@@ -177,7 +177,7 @@ impl<'a> Start<'a> {
             ask = Ask::ManualAgain {
                 task: claimed.task.id,
             };
-            if let Some(ending) = self.attempt(&mut held, &claimed)? {
+            if let Some(ending) = self.attempt(&mut held, &claimed) {
                 return Ok(ending);
             }
         }
@@ -280,7 +280,7 @@ impl<'a> Start<'a> {
                 self.tally.slots += 1;
                 self.say_if_last(now)?;
             }
-            if let Some(ending) = self.attempt(held, &claimed)? {
+            if let Some(ending) = self.attempt(held, &claimed) {
                 return Ok((Worked::Ended(ending), seen));
             }
         }
@@ -294,7 +294,7 @@ impl<'a> Start<'a> {
     }
 
     /// One run: announced, supervised, recorded. Its ending, if the start ends with it.
-    fn attempt(&mut self, held: &mut Held, claimed: &Claimed) -> Result<Option<Ending>, Error> {
+    fn attempt(&mut self, held: &mut Held, claimed: &Claimed) -> Option<Ending> {
         let since = text::utc(claimed.started_at);
         held.announce(&Holder::this_process(Some(claimed.run.clone()), since));
         report::run::say_started(self.job, claimed, claimed.started_at);
@@ -309,7 +309,7 @@ impl<'a> Start<'a> {
         let failure = ended.failure.filter(|_| !is_open).or(given_up);
         self.count(claimed, &ended.finish, failure);
         if let Some(signal) = ended.stopped_by {
-            return Ok(Some(Ending::Stopped { signal }));
+            return Some(Ending::Stopped { signal });
         }
         match record {
             // A stop that came while leftovers were ended, or the result written.
@@ -317,13 +317,13 @@ impl<'a> Start<'a> {
                 let stopped = self.signals.stop_requested();
                 let stopped = stopped.map(|signal| Ending::Stopped { signal });
                 // What cannot be killed keeps the lock, so nothing more may start beside it.
-                Ok(stopped.or(ended.has_unkillable.then(|| self.ending())))
+                stopped.or(ended.has_unkillable.then(|| self.ending()))
             }
-            Record::TooLate => Ok(Some(Ending::LockLost)),
-            Record::Failed(_) => Ok(Some(match self.ending() {
+            Record::TooLate => Some(Ending::LockLost),
+            Record::Failed(_) => Some(match self.ending() {
                 Ending::Done => Ending::NotRecorded,
                 ending => ending,
-            })),
+            }),
         }
     }
 
