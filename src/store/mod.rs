@@ -6,6 +6,8 @@
 
 #[cfg(test)]
 mod contract;
+#[cfg(test)]
+pub mod failing;
 pub mod sqlite;
 
 use std::fmt;

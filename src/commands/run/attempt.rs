@@ -19,11 +19,15 @@ use crate::report;
 use crate::store::{Claimed, Finish, Recorded, StoreError};
 
 /// How long a result that cannot be written is tried again.
-const RECORD_WAIT: Duration = Duration::from_secs(30);
+const RECORD_WAIT: Duration = if cfg!(test) {
+    Duration::from_millis(20)
+} else {
+    Duration::from_secs(30)
+};
 /// The same once jobrun was told to stop.
 const RECORD_WAIT_STOPPED: Duration = Duration::from_secs(5);
 /// Between two tries.
-const RECORD_PAUSE: Duration = Duration::from_millis(500);
+const RECORD_PAUSE: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 500 });
 
 /// An attempt that is over.
 pub(super) struct Attempted {

@@ -7,6 +7,8 @@ mod locks;
 mod many;
 mod slot;
 mod start;
+#[cfg(test)]
+mod tests;
 mod verdict;
 
 use std::time::Duration;
