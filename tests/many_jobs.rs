@@ -107,6 +107,8 @@ fn a_place_of_a_killed_start_is_free_once_nothing_of_it_lives() {
     for entry in std::fs::read_dir(scenario.path("running")).expect("a folder") {
         std::fs::remove_file(entry.expect("an entry").path()).expect("removed");
     }
+    // What those that were killed have left there counts for nobody.
+    std::fs::remove_file(scenario.path("counts")).expect("removed");
     for ended in all_at_once(&scenario, &lines) {
         ended.exits(0);
     }

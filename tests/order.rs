@@ -313,10 +313,10 @@ fn a_jitter_is_measured_from_the_slot_and_waited_out_under_the_lock() {
     let slot = Utc::now();
     let seconds = slot.timestamp();
     // A name whose jitter leaves time to look, and not much.
-    let name = (0..1000)
+    let name = (0..100_000)
         .map(|number| format!("j{number}"))
         .find(|name| (1900..2000).contains(&jitter_ms(name, seconds, 60_000)))
-        .expect("one of a thousand");
+        .expect("one of so many");
     let scenario = Scenario::new(&format!(
         "[jobs.{name}]\nevery = '1d'\nanchor = '{}'\ntimezone = 'UTC'\njitter = '1m'\nshell = 'date +%s%3N >> started'",
         slot.format("%Y-%m-%dT%H:%M:%S")
@@ -350,10 +350,10 @@ fn a_jitter_is_measured_from_the_slot_and_waited_out_under_the_lock() {
 #[test]
 fn a_stop_during_a_jitter_leaves_the_slot_owed() {
     let slot = Utc::now() - TimeDelta::seconds(2);
-    let name = (0..1000)
+    let name = (0..100_000)
         .map(|number| format!("j{number}"))
         .find(|name| jitter_ms(name, slot.timestamp(), 60_000) > 50_000)
-        .expect("one of a thousand");
+        .expect("one of so many");
     let scenario = Scenario::new(&format!(
         "[jobs.{name}]\nevery = '1d'\nanchor = '{}'\ntimezone = 'UTC'\njitter = '1m'\nshell = 'echo x >> runs'",
         slot.format("%Y-%m-%dT%H:%M:%S")

@@ -16,8 +16,9 @@ use crate::store::{Run, SlotTask, Store, Url};
 
 /// More calls than any start here makes.
 const MOST_CALLS: u32 = 200;
+/// A fork of a test beside this one may hold a copy of a lock for a moment.
 const PATIENCE: Patience = Patience {
-    wait: Duration::ZERO,
+    wait: Duration::from_secs(10),
     exit_code: 0,
 };
 /// Three slots, all of them over, the first one coalesced with nothing.
