@@ -51,14 +51,14 @@ fn counting(jobs: usize, seconds: &str) -> Scenario {
     scenario
 }
 
-/// The largest number of jobs that any of them has seen at once.
+/// The largest number of jobs that any of them has seen at once; 0 if none has looked.
 fn most_at_once(scenario: &Scenario) -> usize {
     let counts = scenario.lines("counts");
     counts
         .iter()
         .map(|count| count.trim().parse().expect("a number"))
         .max()
-        .expect("one")
+        .unwrap_or_default()
 }
 
 #[test]
