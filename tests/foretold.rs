@@ -259,3 +259,59 @@ fn two_hosts_with_different_files_run_each_slot_once_and_are_warned() {
     let hosts = scenario.query::<String>("SELECT DISTINCT host FROM jobrun_schedule ORDER BY id");
     assert_eq!(hosts.len(), 2);
 }
+
+#[test]
+fn both_hosts_are_named_when_their_files_differ() {
+    if !is_root() || !has_program("unshare") {
+        skip("a second host is made with `unshare --uts`, which needs root");
+        return;
+    }
+    let scenario = three_nights_owed();
+    scenario.configure(&job(&NIGHTS.replace("0 0 *", "30 0 *")));
+    scenario.run("run j").exits(0);
+    scenario.move_cursor("j", "2025-03-04T12:00:00Z");
+    scenario.configure(&job(NIGHTS));
+    let first = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let script = format!(
+        "hostname elsewhere && exec {} run j",
+        env!("CARGO_BIN_EXE_jobrun")
+    );
+    let ended = scenario
+        .spawn(scenario.program("unshare", ["--uts", "sh", "-c", &script]))
+        .wait();
+    ended
+        .exits(0)
+        .says(&[WARNED, &format!("`{first}`"), "`elsewhere`"]);
+}
+
+#[test]
+fn a_roll_back_is_in_force_again_though_nothing_is_owed_then() {
+    let scenario = three_nights_owed();
+    scenario.run("run j").exits(0);
+    scenario.configure(&job(&NIGHTS.replace("0 0 *", "30 0 *")));
+    scenario.run("run j").exits(0);
+    // Rolled back an hour later, and triggered ever since.
+    scenario.configure(&job(NIGHTS));
+    scenario.run("run j").exits(0);
+    assert_eq!(foretold(&scenario), None, "it is in force");
+    // More than a day later a slot falls due, and is missed for a while: it is owed as any other.
+    scenario.execute("UPDATE jobrun_schedule SET from_at = from_at - 30 * 3600000; DELETE FROM jobrun_task WHERE slot = (SELECT max(slot) FROM jobrun_task)");
+    scenario.move_cursor("j", "2025-03-06T12:00:00Z");
+    scenario.run("run j").exits(0);
+    assert_eq!(scenario.lines("runs").len(), 4, "{:?}", scenario.skips());
+}
+
+#[test]
+fn a_job_put_back_is_foretold_with_what_it_owes() {
+    let scenario = three_nights_owed();
+    scenario.configure("[jobs.other]\ncommand = ['true']\n");
+    scenario.run("run --all").exits(0);
+    scenario.configure(&job(NIGHTS));
+    scenario
+        .run("check")
+        .exits(0)
+        .answers(&["3 slots", "2025-03-05T00:00"]);
+}

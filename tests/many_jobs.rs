@@ -342,3 +342,21 @@ fn a_start_that_ran_long_enough_leaves_the_rest_to_the_next() {
     assert!(runs.len() > done && runs.is_sorted(), "{runs:?}");
     assert!(!scenario.tasks().contains(&"failed".to_owned()));
 }
+
+#[test]
+fn one_slot_of_several_jobs_at_a_time_is_that_slot() {
+    let job = |name: &str| {
+        format!(
+            "[jobs.{name}]\n{}\ncatch_up = 'each'\nshell = 'echo $JOBRUN_JOB $JOBRUN_SLOT_UTC >> runs'\n",
+            support::THREE_DAYS_HOURLY
+        )
+    };
+    let scenario = Scenario::new(&format!("{}{}", job("a"), job("b")));
+    let line = "run a b --slot 2025-03-02T05:00";
+    scenario.run(&format!("{line} --jobs 2")).exits(0);
+    let mut runs = scenario.lines("runs");
+    runs.sort();
+    assert_eq!(runs, ["a 2025-03-02T05:00:00Z", "b 2025-03-02T05:00:00Z"]);
+    scenario.run(&format!("{line} --force --jobs 2")).exits(0);
+    assert_eq!(scenario.lines("runs").len(), 4);
+}

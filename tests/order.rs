@@ -449,3 +449,57 @@ fn a_group_is_not_free_while_a_dead_holders_child_lives() {
     scenario.wait_until_nothing_lives();
     scenario.run("run b --now").exits(0);
 }
+
+#[test]
+fn a_start_that_waits_under_its_lock_is_named_as_its_holder() {
+    let slot = Utc::now() - TimeDelta::seconds(2);
+    let name = (0..100_000)
+        .map(|number| format!("j{number}"))
+        .find(|name| jitter_ms(name, slot.timestamp(), 60_000) > 50_000)
+        .expect("one of so many");
+    let scenario = Scenario::new(&format!(
+        "[jobs.{name}]\nevery = '1d'\nanchor = '{}'\ntimezone = 'UTC'\njitter = '1m'\nshell = 'true'",
+        slot.format("%Y-%m-%dT%H:%M:%S")
+    ));
+    owe(&scenario, &name, slot);
+    let waiting = scenario.spawn(scenario.with_default_signals(&format!("run {name}")));
+    eventually("the slot is planned", || scenario.tasks() == ["pending"]);
+    let holder = format!("held by pid {}", waiting.pid());
+    scenario
+        .run(&format!("run {name} --now"))
+        .exits(75)
+        .says(&[&holder]);
+    waiting.signal(rustix::process::Signal::TERM);
+    waiting.wait().exits(143);
+}
+
+#[test]
+fn status_names_the_blocker_of_a_job_that_has_done_nothing_yet() {
+    let scenario = Scenario::new(&pair("", ""));
+    scenario.run("run second").exits(0);
+    let waiting = status(&scenario, "second");
+    assert_eq!(waiting["blocked_by"], "first");
+}
+
+#[test]
+fn a_plan_keeps_to_what_its_slots_wait_for() {
+    let scenario = Scenario::new(&pair("", ""));
+    scenario.run("cursor second --set 2025-03-02").exits(0);
+    let plan = scenario.run("run second --dry-run --json").exits(0).json();
+    assert_eq!(plan["run"], serde_json::json!([]), "it waits for `first`");
+}
+
+#[test]
+fn a_plan_keeps_to_the_period() {
+    let scenario = Scenario::new(&format!(
+        "[jobs.j]\n{FIVE_DAYS}\nschedule = '0 0,6,12,18 * * *'\nperiod = 'week'\n{FAILS_ON_LISTED_DAYS}"
+    ));
+    let plan = scenario.run("run j --dry-run --json").exits(0).json();
+    let planned = plan["run"].as_array().expect("slots").len();
+    scenario.run("run j").exits(0);
+    assert_eq!(
+        planned,
+        scenario.lines("runs").len(),
+        "a plan is what the start then does"
+    );
+}

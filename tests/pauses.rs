@@ -459,3 +459,32 @@ fn only_failures_in_a_row_pause_a_job() {
         "failures"
     );
 }
+
+#[test]
+fn a_run_by_hand_says_that_the_file_pauses_its_job_though_no_start_has_seen_that() {
+    let scenario = owed_with(&format!("{WEEK}\n{NOTED}\nenabled = false"));
+    scenario
+        .run("run j --now")
+        .exits(0)
+        .says(&["`enabled = false`", "and runs all the same"]);
+}
+
+#[test]
+fn a_plan_of_a_paused_job_runs_nothing() {
+    let scenario = paused();
+    let plan = scenario.run("run j --dry-run --json").exits(0).json();
+    assert_eq!(plan["run"], serde_json::json!([]));
+}
+
+#[test]
+fn the_last_line_of_a_failure_names_it_though_the_job_pauses_itself() {
+    let scenario = owed_with(&format!("{WEEK}\npause_after = 1\nshell = 'exit 3'"));
+    let ended = scenario.run("run j").exits(3);
+    assert!(
+        ended
+            .last_line()
+            .contains("j slot 2025-02-28T12:00+00:00 failed: exit 3"),
+        "{}",
+        ended.stderr
+    );
+}

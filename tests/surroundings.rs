@@ -436,3 +436,55 @@ fn a_command_is_not_a_text_for_a_shell() {
     let scenario = Scenario::job("shell = '''\nfor n in 1 2; do\n  echo $n\ndone\n'''");
     assert_eq!(scenario.run("run j --now").exits(0).stdout, "1\n2\n");
 }
+
+/// P31
+#[test]
+fn the_line_of_a_failure_comes_after_its_output() {
+    let scenario = quiet("shell = 'echo a; echo b >&2; exit 5'");
+    let ended = scenario.run("run j --now").exits(5);
+    assert!(
+        ended.last_line().contains("failed: exit 5"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn no_secret_is_in_kept_output_and_rows() {
+    let script = "echo \"token $TOKEN\"; printf tok-8c; sleep 0.1; printf 1e77aa; echo $PASSWORD >&2; sh -c \"sleep 300; : $TOKEN\" & exit 3";
+    let scenario = quiet(&format!(
+        "env_file = 'secrets'\nkill_after = '1s'\nshell = '''{script}'''"
+    ));
+    scenario.write("secrets", SECRETS);
+    let ended = scenario.run("run j --now").exits(3);
+    let store: Vec<u8> = scenario
+        .files()
+        .into_iter()
+        .filter(|(path, _)| path.to_string_lossy().contains("jobrun.db"))
+        .flat_map(|(_, bytes)| bytes)
+        .collect();
+    let store = String::from_utf8_lossy(&store).into_owned();
+    for secret in ["tok-8c1e77aa", "pass word 17"] {
+        for (place, text) in [
+            ("the store", &store),
+            ("stderr", &ended.stderr),
+            ("stdout", &ended.stdout),
+        ] {
+            assert!(!text.contains(secret), "`{secret}` is in {place}");
+        }
+    }
+}
+
+#[test]
+fn no_secret_is_in_the_path_that_was_searched() {
+    let scenario =
+        quiet("env_file = 'secrets'\nenv.PATH = '/opt/$TOKEN/bin'\ncommand = ['mytool']");
+    scenario.write("secrets", SECRETS);
+    let ended = scenario.run("run j --now").exits(127);
+    assert!(!ended.stderr.contains("tok-8c1e77aa"), "{}", ended.stderr);
+    assert!(
+        !scenario
+            .text("SELECT last_error FROM jobrun_task")
+            .contains("tok-8c1e77aa")
+    );
+}

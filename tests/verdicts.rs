@@ -352,3 +352,30 @@ fn one_slot_by_hand_that_fails_has_its_retries_in_the_same_start_and_no_other() 
     scenario.run("run j").exits(0).says_nothing();
     assert_eq!(scenario.lines("runs").len(), 2);
 }
+
+#[test]
+fn a_not_yet_that_is_given_up_exits_with_the_jobs_own_code() {
+    let scenario = noting(
+        "snooze_codes = [71]\nsnooze = '1h'\nsnooze_limit = '24h'",
+        "exit 71",
+    );
+    scenario.run("run j").exits(0);
+    scenario.execute(
+        "UPDATE jobrun_task SET due_at = 0, first_tried_at = first_tried_at - 24 * 3600000",
+    );
+    scenario.run("run j").exits(71).says(&["exit 71"]);
+}
+
+#[test]
+fn a_not_yet_without_a_delay_does_not_keep_a_start_busy() {
+    let scenario = noting(
+        "snooze_codes = [75]\nsnooze = '0s'",
+        "[ $(wc -l < runs) -gt 30 ] || exit 75",
+    );
+    scenario.run("run j");
+    let runs = scenario.lines("runs").len();
+    assert!(
+        runs <= 1,
+        "{runs} runs in one start: it is never waited for"
+    );
+}

@@ -224,3 +224,33 @@ fn a_pause_by_the_file_whose_store_fails_is_made_by_the_next_start() {
         }
     }
 }
+
+#[test]
+fn a_result_on_record_is_never_said_to_be_missing() {
+    for at in 1..MOST_CALLS {
+        let bench = Bench::new(THREE_SLOTS);
+        match bench.failing(Fault::Once, at, false) {
+            None => break,
+            Some(Ok(Ending::NotRecorded)) => {
+                let rows = bench.rows();
+                assert!(
+                    rows.iter().any(|run| run.outcome == Outcome::Running),
+                    "call {at}: {rows:?}"
+                );
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+#[test]
+fn a_result_is_written_though_one_call_before_that_fails() {
+    for at in 1..MOST_CALLS {
+        let bench = Bench::new(THREE_SLOTS);
+        let Some(ended) = bench.failing(Fault::Once, at, false) else {
+            break;
+        };
+        // One call fails, and later ones within the time for trying again work.
+        assert!(!matches!(ended, Ok(Ending::NotRecorded)), "call {at}");
+    }
+}
