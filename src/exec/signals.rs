@@ -97,7 +97,7 @@ impl Signals {
 
     /// Takes nothing over; what is written to the second is taken for signals.
     #[cfg(test)]
-    pub(super) fn pretended() -> (Self, OwnedFd) {
+    pub fn pretended() -> (Self, OwnedFd) {
         let (arrived, sender) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
         let signals = Self {
             arrived,

@@ -6,6 +6,8 @@
 
 #[cfg(test)]
 mod contract;
+#[cfg(test)]
+pub mod failing;
 mod records;
 pub mod sqlite;
 
@@ -26,7 +28,7 @@ pub trait Store {
     fn now(&mut self) -> Result<Instant, StoreError>;
 
     /// How long another program that keeps the store locked is waited for; none: as long as is usual.
-    fn set_patience(&mut self, patience: Option<Duration>) -> Result<(), StoreError>;
+    fn set_patience(&mut self, patience: Option<Duration>);
 
     /// When the job's cursor stands; none if the job was never seen.
     fn cursor(&mut self, job: &str) -> Result<Option<Instant>, StoreError>;

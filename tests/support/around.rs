@@ -62,6 +62,11 @@ pub fn has_program(name: &str) -> bool {
 
 /// How often crash tests go round: `JOBRUN_TEST_ROUNDS`, else 10.
 pub fn rounds() -> u32 {
+    rounds_or(10)
+}
+
+/// The same, with another number where nobody says.
+pub fn rounds_or(usual: u32) -> u32 {
     let rounds = std::env::var("JOBRUN_TEST_ROUNDS").ok();
-    rounds.map_or(10, |rounds| rounds.parse().expect("a number of rounds"))
+    rounds.map_or(usual, |rounds| rounds.parse().expect("a number of rounds"))
 }

@@ -24,7 +24,7 @@ use rusqlite::types::FromSql;
 use rusqlite::{Connection, OpenFlags};
 use tempfile::TempDir;
 
-pub use around::{eventually, has_program, is_root, keys, millis, rounds, skip, until};
+pub use around::{eventually, has_program, is_root, keys, millis, rounds, rounds_or, skip, until};
 pub use process::{Process, signal};
 pub use running::{Ended, Running};
 

@@ -21,11 +21,15 @@ use crate::report;
 use crate::store::{Claimed, Finish, Recorded, StoreError};
 
 /// How long a result that cannot be written is tried again.
-const RECORD_WAIT: Duration = Duration::from_secs(30);
+const RECORD_WAIT: Duration = if cfg!(test) {
+    Duration::from_millis(20)
+} else {
+    Duration::from_secs(30)
+};
 /// The same once jobrun was told to stop.
 const RECORD_WAIT_STOPPED: Duration = Duration::from_secs(5);
 /// Between two tries.
-const RECORD_PAUSE: Duration = Duration::from_millis(500);
+const RECORD_PAUSE: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 500 });
 
 /// An attempt that is over.
 pub(super) struct Attempted {
@@ -277,7 +281,7 @@ pub(super) fn say(job: &Job, claimed: &Claimed, finish: &Finish, record: &Record
 /// Tries in short steps, so that a stop is noticed though another program keeps the store locked.
 fn try_to_record(start: &mut Start<'_>, finish: &Finish) -> Result<Recorded, StoreError> {
     let began = Moment::now();
-    start.store.set_patience(Some(RECORD_PAUSE))?;
+    start.store.set_patience(Some(RECORD_PAUSE));
     loop {
         let recorded = start.store.finish(finish);
         let is_stopped = start.signals.stop_requested().is_some();
@@ -287,7 +291,7 @@ fn try_to_record(start: &mut Start<'_>, finish: &Finish) -> Result<Recorded, Sto
             RECORD_WAIT
         };
         if recorded.is_ok() || began.elapsed() >= limit {
-            start.store.set_patience(None)?;
+            start.store.set_patience(None);
             return recorded;
         }
         std::thread::sleep(RECORD_PAUSE);

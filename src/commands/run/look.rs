@@ -103,14 +103,14 @@ fn patiently<T>(
     mut call: impl FnMut(&mut dyn Store) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     let began = Moment::now();
-    store.set_patience(Some(LOCKED_STEP))?;
+    store.set_patience(Some(LOCKED_STEP));
     loop {
         let answer = call(store);
         let is_over = began.elapsed() >= LOCKED_WAIT || signals.stop_requested().is_some();
         match answer {
             Err(error) if error.is_locked && !is_over => {}
             answer => {
-                store.set_patience(None)?;
+                store.set_patience(None);
                 return answer;
             }
         }

@@ -8,6 +8,8 @@ mod look;
 mod many;
 mod slot;
 mod start;
+#[cfg(test)]
+mod tests;
 mod verdict;
 
 use std::time::Duration;

@@ -74,11 +74,11 @@ impl Store for Sqlite {
         Ok(DateTime::from_timestamp_millis(now.timestamp_millis()).unwrap_or(now))
     }
 
-    fn set_patience(&mut self, patience: Option<Duration>) -> Result<(), StoreError> {
-        let set = self
-            .connection
-            .busy_timeout(patience.unwrap_or(open::BUSY_TIMEOUT));
-        set.map_err(|error| open::store_error(&self.path, &error))
+    fn set_patience(&mut self, patience: Option<Duration>) {
+        let patience = patience.unwrap_or(open::BUSY_TIMEOUT);
+        if let Err(error) = self.connection.busy_timeout(patience) {
+            tracing::debug!("the store's patience stays as it was: {error}");
+        }
     }
 
     fn cursor(&mut self, job: &str) -> Result<Option<Instant>, StoreError> {
