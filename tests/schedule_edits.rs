@@ -134,7 +134,7 @@ fn a_roll_back_within_a_day_does_not_leave_out_what_is_owed() {
     scenario.configure(&job(NIGHTS));
     assert_eq!(basis(&scenario), "cursor");
     scenario.run("run j").exits(0).says(&[
-        "the schedule here differs from the one last used by `",
+        "differs from the one last used by `",
         "two hosts using different files?",
     ]);
     assert_eq!(scenario.lines("runs").len(), 3);

@@ -37,6 +37,7 @@ struct Checked {
     next_slots: Vec<String>,
     trigger_every_seconds: Option<i64>,
     edit: Option<String>,
+    behind: Option<String>,
 }
 
 /// Prints faults and warnings, the next slots of each job, and where the store is.
@@ -113,16 +114,17 @@ fn checked(
         let slots = job.slots_after(now).take(SHOWN_SLOTS);
         slots.map(|slot| text::local(zone, slot.at))
     });
+    let next = next.collect();
+    let found = store.map(|store| found(config, job, store.as_mut()));
+    let (edit, behind) = found.transpose()?.unwrap_or_default();
     Ok(Checked {
         job: job.name.clone(),
         schedule: timetable.map(Timetable::texts),
         timezone: timetable.map(|timetable| timetable.zone().name().to_owned()),
-        next_slots: next.collect(),
+        next_slots: next,
         trigger_every_seconds: cadence(job).map(|every| every.num_seconds()),
-        edit: store
-            .map(|store| edit(config, job, store.as_mut()))
-            .transpose()?
-            .flatten(),
+        edit,
+        behind,
     })
 }
 
@@ -133,10 +135,14 @@ fn cadence(job: &Job) -> Option<TimeDelta> {
     Some(gap.min(job.catch_up.start_grace))
 }
 
-/// What the next start makes of a schedule that is not the one in force.
-fn edit(config: &Config, job: &Job, store: &mut dyn Store) -> Result<Option<String>, Error> {
+/// What the next start makes of a schedule that is not the one in force; else how far the job is behind.
+fn found(
+    config: &Config,
+    job: &Job,
+    store: &mut dyn Store,
+) -> Result<(Option<String>, Option<String>), Error> {
     let Some(timetable) = &job.timetable else {
-        return Ok(None);
+        return Ok((None, None));
     };
     let now = store.now()?;
     let cursor = store.cursor(&job.name)?;
@@ -145,20 +151,18 @@ fn edit(config: &Config, job: &Job, store: &mut dyn Store) -> Result<Option<Stri
         horizon: None,
     };
     let state = store.state(&look(job, cursor, now, ask))?;
-    let Some(in_force) = state.in_force().filter(|_| cursor.is_some()) else {
-        return Ok(None);
+    let Some((in_force, cursor)) = state.in_force().zip(cursor) else {
+        return Ok((None, None));
     };
     let zone = Some(timetable.zone());
     let since = text::short(zone, in_force.from);
     let zones = |name: &str| config.tz.zone(name).ok();
-    Ok(match due::change(timetable, &state, now) {
-        Change::None => None,
-        Change::Returned => Some(format!(
+    let edit = match due::change(timetable, &state, now) {
+        Change::None => return Ok((None, behind(timetable, cursor, now))),
+        Change::Returned => format!(
             "goes back to a schedule of less than a day ago: what it owes since {} runs",
-            cursor
-                .map(|cursor| text::short(zone, cursor))
-                .unwrap_or_default()
-        )),
+            text::short(zone, cursor)
+        ),
         Change::New => {
             let plan = due::plan(job, timetable, &state, now, Bounds::slots(1), &zones);
             let left_out = plan
@@ -170,11 +174,28 @@ fn edit(config: &Config, job: &Job, store: &mut dyn Store) -> Result<Option<Stri
                 .iter()
                 .map(|planned| format!("; runs: {}", text::short(zone, planned.slot.at)));
             let details: String = left_out.chain(runs).collect();
-            Some(format!(
+            format!(
                 "replaces the schedule in force since {since}: slots before now are not owed{details}"
-            ))
+            )
         }
-    })
+    };
+    Ok((Some(edit), None))
+}
+
+/// The slots since the cursor.
+fn behind(timetable: &Timetable, cursor: Instant, now: Instant) -> Option<String> {
+    let first = timetable
+        .after(cursor)
+        .next()
+        .filter(|slot| slot.at <= now)?;
+    let last = timetable.last_until(now)?;
+    let zone = Some(timetable.zone());
+    Some(format!(
+        "{} since its cursor, {} to {}",
+        text::count(timetable.count(cursor, now), "slot"),
+        text::short(zone, first.at),
+        text::short(zone, last.at)
+    ))
 }
 
 fn text(config: &Config, jobs: &[Checked], has_store: bool) -> String {
@@ -197,6 +218,11 @@ fn text(config: &Config, jobs: &[Checked], has_store: bool) -> String {
         };
         lines.push(format!("{}: {when}", job.job));
         lines.extend(job.edit.iter().map(|edit| format!("  the edit {edit}")));
+        lines.extend(
+            job.behind
+                .iter()
+                .map(|behind| format!("  behind: {behind}")),
+        );
         lines.extend(job.next_slots.iter().map(|slot| format!("  {slot}")));
         lines.extend(job.trigger_every_seconds.map(|seconds| {
             let every = text::span(TimeDelta::seconds(seconds));

@@ -57,19 +57,27 @@ fn task_key(job: &Job, claimed: &Claimed) -> String {
     }
 }
 
-/// The complete environment: what jobrun inherited but `JOBRUN_*`, the job's `env_file`, its `env`, and the facts.
-/// The error says why the file cannot be used.
+/// Names of variables and their values.
+pub type Variables = Vec<(OsString, OsString)>;
+
+/// What the job's `env_file` sets; the error says why it cannot be used.
+pub fn of_file(job: &Job) -> Result<Variables, String> {
+    let path = job.surroundings.env_file.as_deref();
+    path.map_or(Ok(Vec::new()), read_env_file)
+}
+
+/// The complete environment: what jobrun inherited but `JOBRUN_*`, what the job's `env_file` sets, its `env`, and the
+/// facts.
 pub fn environment(
     inherited: impl Iterator<Item = (OsString, OsString)>,
+    of_file: Variables,
     job: &Job,
     facts: &Facts,
-) -> Result<Vec<(OsString, OsString)>, String> {
+) -> Variables {
     let is_ours = |name: &OsStr| name.as_bytes().starts_with(b"JOBRUN_");
     let mut environment: BTreeMap<OsString, OsString> =
         inherited.filter(|(name, _)| !is_ours(name)).collect();
-    if let Some(path) = &job.surroundings.env_file {
-        environment.extend(read_env_file(path)?);
-    }
+    environment.extend(of_file);
     let before = environment.clone();
     for (name, value) in &job.surroundings.env {
         let value = expand(value, |name| before.get(OsStr::new(name)).cloned());
@@ -78,12 +86,12 @@ pub fn environment(
     for (name, value) in facts {
         environment.insert(format!("JOBRUN_{name}").into(), value.into());
     }
-    Ok(environment.into_iter().collect())
+    environment.into_iter().collect()
 }
 
 /// Reads `NAME=value` lines: blank ones and those that start with `#` are passed over, `export ` and a pair of quotes
 /// around the value are taken off, nothing is expanded. Values are never in a message.
-fn read_env_file(path: &Path) -> Result<Vec<(OsString, OsString)>, String> {
+fn read_env_file(path: &Path) -> Result<Variables, String> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         format!(
             "cannot read env_file `{}`: {}",

@@ -249,7 +249,7 @@ fn owed(
 }
 
 /// How many slots are planned at once: one where the next depends on how this one ends.
-fn batch(job: &Job) -> u32 {
+pub fn batch(job: &Job) -> u32 {
     let is_one_by_one = job.catch_up.period.is_some() || job.catch_up.depends_on_past;
     if is_one_by_one { 1 } else { PLAN_BATCH }
 }

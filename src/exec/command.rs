@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::secrets::Secrets;
+
 /// One command, ready to be run: nothing in it is substituted, searched for or added later.
 #[derive(Debug, Clone)]
 pub struct Command {
@@ -25,4 +27,6 @@ pub struct Command {
     pub output_file: Option<PathBuf>,
     /// Bytes of output kept of each stream: the first quarter and the last three quarters.
     pub output_keep: usize,
+    /// Values that are masked in the kept output; the live stream and the file get them as they are.
+    pub secrets: Secrets,
 }

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use super::secrets::{Mask, Secrets};
+
 /// Which stream of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
@@ -22,7 +24,7 @@ pub enum Tag {
     StderrLeftOut,
 }
 
-/// Kept output, byte for byte as the command wrote it.
+/// Kept output, byte for byte as the command wrote it but for what is masked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Kept {
     /// The kept bytes of both streams, in order of arrival.
@@ -43,6 +45,8 @@ struct Stretch {
 pub(super) struct Keep {
     stdout: Stream,
     stderr: Stream,
+    stdout_mask: Mask,
+    stderr_mask: Mask,
     last: Option<Which>,
     number: u64,
 }
@@ -61,11 +65,13 @@ struct Stream {
 }
 
 impl Keep {
-    /// Keeps at most `limit` bytes of each stream; allocates only as output comes.
-    pub(super) fn new(limit: usize) -> Self {
+    /// Keeps at most `limit` bytes of each stream, without `secrets`; allocates only as output comes.
+    pub(super) fn new(limit: usize, secrets: &Secrets) -> Self {
         Self {
             stdout: Stream::new(limit),
             stderr: Stream::new(limit),
+            stdout_mask: Mask::new(secrets.clone()),
+            stderr_mask: Mask::new(secrets.clone()),
             last: None,
             number: 0,
         }
@@ -77,11 +83,12 @@ impl Keep {
             self.last = Some(which);
             self.number += 1;
         }
-        let stream = match which {
-            Which::Stdout => &mut self.stdout,
-            Which::Stderr => &mut self.stderr,
+        let (stream, mask) = match which {
+            Which::Stdout => (&mut self.stdout, &mut self.stdout_mask),
+            Which::Stderr => (&mut self.stderr, &mut self.stderr_mask),
         };
-        stream.push(self.number, bytes);
+        stream.seen += bytes.len() as u64;
+        stream.push(self.number, mask.pass(bytes));
     }
 
     /// Bytes that came in, kept or not.
@@ -93,7 +100,9 @@ impl Keep {
     }
 
     /// What was kept.
-    pub(super) fn finish(self) -> Kept {
+    pub(super) fn finish(mut self) -> Kept {
+        self.stdout.push(self.number + 1, &self.stdout_mask.rest());
+        self.stderr.push(self.number + 2, &self.stderr_mask.rest());
         let mut pieces = self.stdout.pieces(Tag::Stdout, Tag::StdoutLeftOut);
         pieces.extend(self.stderr.pieces(Tag::Stderr, Tag::StderrLeftOut));
         // Stable: a stream's own pieces with one number stay in order, and no two streams share a number.
@@ -133,7 +142,6 @@ impl Stream {
     }
 
     fn push(&mut self, number: u64, bytes: &[u8]) {
-        self.seen += bytes.len() as u64;
         let (head, tail) = bytes.split_at(bytes.len().min(self.head_room));
         if !head.is_empty() {
             self.head_room -= head.len();
@@ -200,7 +208,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn keep(limit: usize, chunks: &[(Which, &[u8])]) -> Kept {
-        let mut keep = Keep::new(limit);
+        let mut keep = Keep::new(limit, &Secrets::default());
         for (which, bytes) in chunks {
             keep.push(*which, bytes);
         }
@@ -260,7 +268,7 @@ mod tests {
             chunks in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 0..30)), 0..30),
         ) {
             let mut all = [Vec::new(), Vec::new()];
-            let mut keep = Keep::new(limit);
+            let mut keep = Keep::new(limit, &Secrets::default());
             for (is_stderr, bytes) in &chunks {
                 all[usize::from(*is_stderr)].extend_from_slice(bytes);
                 keep.push(if *is_stderr { Which::Stderr } else { Which::Stdout }, bytes);

@@ -95,7 +95,7 @@ struct Pipe {
 impl<'a> Streams<'a> {
     /// Opens the pipes; returns the ends to write standard output and error to as well.
     pub(super) fn open(
-        keep_bytes: usize,
+        command: &Command,
         sink: &'a mut Sink,
         file: Option<OutputFile>,
     ) -> io::Result<(Self, [OwnedFd; 2])> {
@@ -104,7 +104,7 @@ impl<'a> Streams<'a> {
         let streams = Self {
             stdout,
             stderr,
-            keep: Keep::new(keep_bytes),
+            keep: Keep::new(command.output_keep, &command.secrets),
             sink,
             file,
             buffer: vec![0; READ_BYTES],

@@ -120,7 +120,7 @@ impl<'a> Run<'a> {
         sink: &'a mut Sink,
         file: Option<OutputFile>,
     ) -> io::Result<Self> {
-        let (streams, [stdout, stderr]) = Streams::open(command.output_keep, sink, file)?;
+        let (streams, [stdout, stderr]) = Streams::open(command, sink, file)?;
         let null = open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         let child = |control| Child {
             prepared,

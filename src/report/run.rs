@@ -125,6 +125,7 @@ pub fn say_plan(
     plan: &Plan,
     next: Option<Instant>,
     now: Instant,
+    here: &str,
     other_host: Option<&str>,
 ) {
     let zone = zone(job);
@@ -166,7 +167,8 @@ pub fn say_plan(
     {
         tracing::warn!(
             job = job.name,
-            "the schedule here differs from the one last used by `{host}`: are two hosts using different files?"
+            "the schedule here, on `{}`, differs from the one last used by `{host}`: are two hosts using different files?",
+            here
         );
     }
     for range in plan

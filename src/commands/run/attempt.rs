@@ -1,7 +1,7 @@
 //! One attempt at a task: the command is told what it is for, supervised, and its end recorded.
 
-use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant as Moment};
 
@@ -9,13 +9,13 @@ use chrono::TimeDelta;
 
 use super::start::{Start, elapsed_ms};
 use super::verdict::{self, Verdict};
-use crate::commands::environment::{self, Facts};
+use crate::commands::environment::{self, Facts, Variables};
 use crate::commands::output_index;
 use crate::domain::job::{Job, Ready, Work};
 use crate::domain::lifecycle;
 use crate::domain::schedule::Instant;
 use crate::error::Failure;
-use crate::exec::{self, Ended, Exit, How, LiveStream, LockFile, Sink};
+use crate::exec::{self, Ended, Exit, How, LiveStream, LockFile, Secrets, Sink};
 use crate::plain;
 use crate::report;
 use crate::store::{Claimed, Finish, Recorded, StoreError};
@@ -60,7 +60,8 @@ pub(super) enum Record {
 struct Setting<'a> {
     job: &'a Job,
     facts: Facts,
-    env: Vec<(OsString, OsString)>,
+    env: Variables,
+    secrets: Secrets,
 }
 
 impl<'a> Setting<'a> {
@@ -68,8 +69,16 @@ impl<'a> Setting<'a> {
     fn new(start: &Start<'a>, claimed: &Claimed) -> Result<Self, String> {
         let job = start.job;
         let facts = environment::facts(job, &start.config.path, claimed);
-        let env = environment::environment(std::env::vars_os(), job, &facts)?;
-        Ok(Self { job, facts, env })
+        let of_file = environment::of_file(job)?;
+        let values = of_file.iter().map(|(_, value)| value.as_bytes().to_vec());
+        let secrets = Secrets::new(values);
+        let env = environment::environment(std::env::vars_os(), of_file, job, &facts);
+        Ok(Self {
+            job,
+            facts,
+            env,
+            secrets,
+        })
     }
 
     /// A process of the run that does `work`.
@@ -89,6 +98,7 @@ impl<'a> Setting<'a> {
             nice: surroundings.nice,
             output_file: output_file.map(PathBuf::from),
             output_keep: surroundings.output_keep_bytes,
+            secrets: self.secrets.clone(),
         })
     }
 }
@@ -97,23 +107,32 @@ impl<'a> Setting<'a> {
 pub(super) fn supervise(start: &mut Start<'_>, locks: &[LockFile], claimed: &Claimed) -> Attempted {
     let job = start.job;
     let began = Moment::now();
-    let (verdict, ended) = match work(start, locks, claimed) {
+    let setting = Setting::new(start, claimed);
+    let worked = match &setting {
+        Ok(setting) => work(start, locks, setting),
+        Err(why) => Err(no_value(why.clone())),
+    };
+    let (verdict, ended) = match worked {
         Ok(ended) => (verdict::judge(job, &ended), Some(ended)),
         Err((verdict, ended)) => (verdict, ended.map(|ended| *ended)),
     };
     // The end by the clock of the start: it may have been set meanwhile, and a run cannot end before it began.
     let took = TimeDelta::milliseconds(elapsed_ms(began.elapsed()));
-    attempted(job, claimed, claimed.started_at + took, &verdict, ended)
+    let secrets = setting.map(|setting| setting.secrets).unwrap_or_default();
+    let finished_at = claimed.started_at + took;
+    attempted(job, claimed, finished_at, &verdict, ended, &secrets)
 }
 
 /// Why the work itself did not run, and the last process that did.
 type Unworked = (Verdict, Option<Box<Ended>>);
 
 /// What has to be ready, then the work.
-fn work(start: &mut Start<'_>, locks: &[LockFile], claimed: &Claimed) -> Result<Ended, Unworked> {
+fn work(
+    start: &mut Start<'_>,
+    locks: &[LockFile],
+    setting: &Setting<'_>,
+) -> Result<Ended, Unworked> {
     let job = start.job;
-    let no_value = |why| (Verdict::failed("no_value", why, Failure::NotStarted), None);
-    let setting = Setting::new(start, claimed).map_err(no_value)?;
     let command = setting
         .command(&job.work, job.limits.timeout)
         .map_err(no_value)?;
@@ -128,6 +147,11 @@ fn work(start: &mut Start<'_>, locks: &[LockFile], claimed: &Claimed) -> Result<
         wait_until_ready(start, locks, ready, &|left| probe(left).map_err(no_value))?;
     }
     run(start, locks, &command, None).map_err(|error| (no_guard(&error), None))
+}
+
+/// What the work is made from cannot be had.
+fn no_value(why: String) -> Unworked {
+    (Verdict::failed("no_value", why, Failure::NotStarted), None)
 }
 
 /// Without a guard nothing is started.
@@ -189,6 +213,7 @@ fn attempted(
     finished_at: Instant,
     verdict: &Verdict,
     ended: Option<Ended>,
+    secrets: &Secrets,
 ) -> Attempted {
     let update = lifecycle::after(job, &claimed.task, &verdict.end(finished_at));
     let mut finish = Finish {
@@ -208,7 +233,7 @@ fn attempted(
         leftovers: None,
         was_killed: false,
         note: None,
-        last_error: verdict.error.clone(),
+        last_error: verdict.error.as_ref().map(|error| secrets.mask(error)),
         update,
         pause_after: job.catch_up.pause_after,
     };
@@ -230,7 +255,7 @@ fn attempted(
         finish.pid = ended.pid;
         finish.output_index = output_index::write(&ended.output);
         finish.bytes = (ended.bytes_stdout, ended.bytes_stderr);
-        finish.leftovers = verdict::leftovers(&ended);
+        finish.leftovers = verdict::leftovers(&ended, secrets);
         finish.was_killed = ended.was_killed;
         finish.note = verdict::note(&ended);
         finish.output = ended.output.bytes;

@@ -5,6 +5,8 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant as Moment};
 
+use chrono::Utc;
+
 use super::say_busy;
 use crate::commands::{group_lock_path, lock_path, place_lock_path, state_dir};
 use crate::config::Config;
@@ -12,6 +14,7 @@ use crate::domain::job::Job;
 use crate::error::Error;
 use crate::exec::{Attempt, Holder, LockFile, Signals};
 use crate::plain;
+use crate::report::text;
 use crate::store::StoreError;
 
 /// Between two looks for a free place.
@@ -78,8 +81,11 @@ impl Held {
             if !has_said {
                 tracing::info!(
                     job = job.name,
-                    "waits: {places} jobs are running (`max_running`)"
+                    "waits: {} running already (`max_running`)",
+                    text::count(u64::from(places), "job")
                 );
+                let since = text::utc(Utc::now());
+                self.announce(&Holder::this_process(None, since));
                 has_said = true;
             }
             if signals.sleep(PLACE_PAUSE).is_some() {

@@ -76,7 +76,8 @@ impl Start<'_> {
         if let Some(plan) = &stepped.plan {
             let left_out: u64 = plan.skipped.iter().map(|range| range.count).sum();
             self.tally.skipped += left_out + plan.folded.len() as u64;
-            report::run::say_plan(job, plan, self.next_slot(now), now, last_host.as_deref());
+            let (here, next) = (&self.runner.host, self.next_slot(now));
+            report::run::say_plan(job, plan, next, now, here, last_host.as_deref());
         }
         Ok(stepped)
     }

@@ -95,11 +95,12 @@ impl<'a> Start<'a> {
     /// What a trigger asks for: everything owed, or nothing if the lock is busy.
     pub(super) fn triggered(&mut self, patience: Patience) -> Result<Ending, Error> {
         let now = self.store.now()?;
-        if let Some(pause) = self.pause(now)? {
-            report::run::say_paused(self.job, &pause);
+        let pause = self.pause(now)?;
+        if let Some(pause) = &pause {
+            report::run::say_paused(self.job, pause);
         }
         // Paused or not: what a dead start left behind is settled.
-        if !self.is_anything_to_do(now)? {
+        if !self.is_anything_to_do(now, pause.is_some())? {
             return Ok(Ending::Done);
         }
         let mut wait = patience.wait;
@@ -158,7 +159,7 @@ impl<'a> Start<'a> {
             return Ok(self.stopped());
         }
         let now = self.store.now()?;
-        if let Some(pause) = self.store.paused(&self.job.name, now)? {
+        if let Some(pause) = self.pause(now)? {
             report::run::say_runs_though_paused(self.job, &pause);
         }
         let mut ask = slot.map_or(Ask::Manual, |slot| Ask::Slot { slot });
@@ -168,7 +169,7 @@ impl<'a> Start<'a> {
             }
             let stepped = self.step(ask)?;
             let Some(claimed) = stepped.claimed else {
-                match self.wait(stepped.then)? {
+                match self.wait(&mut held, stepped.then)? {
                     Some(Worked::Ended(ending)) => return Ok(ending),
                     Some(Worked::Done) => return Ok(self.ending()),
                     None => continue,
@@ -220,7 +221,7 @@ impl<'a> Start<'a> {
 
     /// Whether a start would change or wait for anything; else what there is to say of it. Takes no lock, so that a
     /// start with nothing due costs nothing and leaves no trace.
-    fn is_anything_to_do(&mut self, now: Instant) -> Result<bool, Error> {
+    fn is_anything_to_do(&mut self, now: Instant, is_paused: bool) -> Result<bool, Error> {
         let (ask, blocker) = self.ask(now)?;
         let look = self.look(now, ask)?;
         let state = self.store.state(&look)?;
@@ -237,6 +238,7 @@ impl<'a> Start<'a> {
         match (blocker, decision.waits_for) {
             (Some(blocker), _) => report::run::say_blocked(self.job, &blocker.job, blocker.slot),
             (None, Some(slot)) => report::run::say_blocked(self.job, &self.job.name, slot),
+            (None, None) if is_paused => {}
             (None, None) => report::run::say_nothing_due(self.job, self.next_slot(now)),
         }
         Ok(false)
@@ -271,7 +273,7 @@ impl<'a> Start<'a> {
             let stepped = self.step_at(now, ask)?;
             self.tally.owed = stepped.owed;
             let Some(claimed) = stepped.claimed else {
-                match self.wait(stepped.then)? {
+                match self.wait(held, stepped.then)? {
                     Some(worked) => return Ok((worked, seen)),
                     None => continue,
                 }
@@ -365,7 +367,7 @@ impl<'a> Start<'a> {
     }
 
     /// Waits if there is something to wait for; none: look again.
-    fn wait(&mut self, then: Then) -> Result<Option<Worked>, Error> {
+    fn wait(&mut self, held: &mut Held, then: Then) -> Result<Option<Worked>, Error> {
         let (until, is_retry) = match then {
             Then::Done => return Ok(Some(Worked::Done)),
             Then::LookAgain => return Ok(None),
@@ -383,6 +385,7 @@ impl<'a> Start<'a> {
             text::short(zone, until)
         );
         let now = self.store.now()?;
+        held.announce(&Holder::this_process(None, text::utc(now)));
         let left = (until - now).to_std().unwrap_or_default();
         Ok(self
             .signals

@@ -6,7 +6,7 @@ use crate::domain::job::Job;
 use crate::domain::lifecycle::{End, Outcome};
 use crate::domain::schedule::Instant;
 use crate::error::Failure;
-use crate::exec::{Ended, Exit, How, StartFailure};
+use crate::exec::{Ended, Exit, How, Secrets, StartFailure};
 use crate::plain;
 
 /// What a run came to.
@@ -142,10 +142,13 @@ fn signal_name(signal: i32) -> String {
     name.map_or_else(|| format!("signal {signal}"), str::to_owned)
 }
 
-/// JSON: the processes that outlived the command, if any did.
-pub(super) fn leftovers(ended: &Ended) -> Option<String> {
+/// JSON: the processes that outlived the command, if any did, without `secrets`.
+pub(super) fn leftovers(ended: &Ended, secrets: &Secrets) -> Option<String> {
     let processes = ended.leftovers.iter().map(|process| {
-        let words = process.argv.iter().map(|word| word.to_string_lossy());
+        let words = process
+            .argv
+            .iter()
+            .map(|word| secrets.mask(&word.to_string_lossy()));
         json!({"pid": process.pid, "argv": words.collect::<Vec<_>>()})
     });
     (ended.leftover_count > 0).then(|| json!(processes.collect::<Vec<_>>()).to_string())

@@ -27,6 +27,8 @@ const RETRY_WAIT: Duration = Duration::from_secs(60);
 const INTERRUPTED_LIMIT: u32 = 3;
 /// `snooze` of a job that does not say.
 const SNOOZE: Duration = Duration::from_secs(60);
+/// The shortest `snooze`.
+const SHORTEST_SNOOZE: Duration = Duration::from_secs(1);
 /// `snooze_limit` of a job that does not say.
 const SNOOZE_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
@@ -133,6 +135,22 @@ impl Builder<'_> {
         }
     }
 
+    /// "Not yet" is asked again a second later at the soonest: sooner, a start would never end.
+    fn snooze(&mut self, raw: &RawJob) -> Snooze {
+        let delay = self.read(raw.snooze.as_ref(), |text| match values::duration(text)? {
+            delay if delay < SHORTEST_SNOOZE => {
+                Err(format!("`{text}` is too short: `snooze` is at least `1s`"))
+            }
+            delay => Ok(delay),
+        });
+        let limit = self.read(raw.snooze_limit.as_ref(), values::duration);
+        Snooze {
+            codes: self.codes(raw.snooze_codes.as_deref()).unwrap_or_default(),
+            delay: delay.unwrap_or(SNOOZE),
+            limit: limit.unwrap_or(SNOOZE_LIMIT),
+        }
+    }
+
     pub(super) fn retry(&mut self, raw: &RawJob) -> Retry {
         let delays = raw
             .retry
@@ -161,15 +179,7 @@ impl Builder<'_> {
                 .count(raw.interrupted_limit.as_ref(), "interrupted_limit")
                 .unwrap_or(INTERRUPTED_LIMIT),
             fatal_codes: self.codes(raw.fatal_codes.as_deref()).unwrap_or_default(),
-            snooze: Snooze {
-                codes: self.codes(raw.snooze_codes.as_deref()).unwrap_or_default(),
-                delay: self
-                    .read(raw.snooze.as_ref(), values::duration)
-                    .unwrap_or(SNOOZE),
-                limit: self
-                    .read(raw.snooze_limit.as_ref(), values::duration)
-                    .unwrap_or(SNOOZE_LIMIT),
-            },
+            snooze: self.snooze(raw),
         }
     }
 }

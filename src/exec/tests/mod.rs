@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::live::{LiveStream, Sink};
+use super::secrets::Secrets;
 use super::signals::Signals;
 use super::{Command, Ended, Kept, Tag, supervise};
 
@@ -25,6 +26,7 @@ fn command(argv: &[&str]) -> Command {
         nice: None,
         output_file: None,
         output_keep: 4096,
+        secrets: Secrets::default(),
     }
 }
 

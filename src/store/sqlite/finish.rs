@@ -8,7 +8,11 @@ use crate::store::{Finish, Recorded};
 
 pub(super) fn finish(db: &Connection, finish: &Finish) -> rusqlite::Result<Recorded> {
     if !update_task(db, &finish.update, finish)? {
-        return Ok(Recorded::TooLate);
+        return Ok(if is_written(db, finish)? {
+            Recorded::Done { is_paused: false }
+        } else {
+            Recorded::TooLate
+        });
     }
     let has_output = !finish.output.is_empty() || finish.bytes != (0, 0);
     db.prepare_cached(
@@ -44,6 +48,18 @@ pub(super) fn finish(db: &Connection, finish: &Finish) -> rusqlite::Result<Recor
         Some(_) | None => false,
     };
     Ok(Recorded::Done { is_paused })
+}
+
+/// Whether this very end is on record: it was written, and only the answer was lost.
+fn is_written(db: &Connection, finish: &Finish) -> rusqlite::Result<bool> {
+    db.prepare_cached(
+        "SELECT 1 FROM jobrun_run WHERE id = ?1 AND outcome = ?2 AND finished_at = ?3",
+    )?
+    .exists(params![
+        finish.run,
+        finish.outcome.word(),
+        ms(finish.finished_at)
+    ])
 }
 
 /// Puts the task where the run leads; `false` if the attempt is no longer the current one.
