@@ -444,6 +444,7 @@ fn check_tells_jobs_slots_and_where_the_store_is() {
             "schedule",
             "timezone",
             "next_slots",
+            "behind",
             "trigger_every_seconds",
             "edit",
         ],

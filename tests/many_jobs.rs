@@ -128,7 +128,7 @@ fn a_start_that_waits_for_a_place_says_so_and_can_be_stopped() {
     support::eventually("it says so", || {
         waiting
             .stderr()
-            .contains("b waits: 1 jobs are running (`max_running`)")
+            .contains("b waits: 1 job running already (`max_running`)")
     });
     // It waits with its own lock, so a second start has nothing to wait for.
     scenario.run("run b --busy-exit-code 9").exits(9);
