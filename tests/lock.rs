@@ -279,3 +279,42 @@ fn the_lock_files_are_private_and_stay() {
     assert_eq!(mode("jobrun.db.locks"), 0o700);
     assert_eq!(mode("jobrun.db.locks/j.lock"), 0o600);
 }
+
+#[test]
+fn the_lock_is_the_same_by_every_path_to_the_store() {
+    let scenario = held("");
+    std::os::unix::fs::symlink(".", scenario.path("elsewhere")).expect("a link");
+    std::os::unix::fs::symlink("jobrun.db", scenario.path("other.db")).expect("a link");
+    let holder = start_and_hold(&scenario);
+    for store in ["./jobrun.db", "elsewhere/jobrun.db", "other.db"] {
+        let mut command = scenario.command("run j --now");
+        command.env("JOBRUN_STORE", format!("sqlite:{store}"));
+        scenario
+            .spawn(command)
+            .wait()
+            .exits(75)
+            .says(&["j is busy: held by pid "]);
+    }
+    scenario.signal_file("go");
+    holder.wait().exits(0);
+    assert_eq!(scenario.outcomes(), ["succeeded"]);
+}
+
+#[test]
+fn a_start_whose_lock_file_is_removed_starts_nothing_further() {
+    let script = format!("echo $JOBRUN_SLOT_UTC >> runs; {}", until("go"));
+    let scenario = Scenario::job(&format!(
+        "schedule = '0 9 * * *'\ntimezone = 'UTC'\nstart_at = '2025-03-01'\nend_at = '2025-03-03T12:00'\ncatch_up = 'each'\nshell = '''{script}'''"
+    ));
+    let holder = start_and_hold(&scenario);
+    std::fs::remove_file(scenario.path("jobrun.db.locks/j.lock")).expect("removed");
+    scenario.signal_file("go");
+    holder
+        .wait()
+        .exits(76)
+        .says(&["j lost its lock: somebody removed or replaced the lock file"]);
+    assert_eq!(scenario.lines("runs").len(), 1);
+    assert_eq!(scenario.outcomes(), ["succeeded"], "what ran is on record");
+    scenario.run("run j").exits(0);
+    assert_eq!(scenario.lines("runs").len(), 3, "and nothing ran twice");
+}
