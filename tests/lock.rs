@@ -2,32 +2,14 @@
 
 mod support;
 
-use std::io::Write as _;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use support::{Ended, ONE_SLOT, Running, Scenario, THE_SLOT, eventually, has_program, skip, until};
+use support::{ONE_SLOT, Running, Scenario, THE_SLOT, eventually, has_program, skip, until};
 
 /// Starts at once in [`a_slot_is_won_once`].
 const CROWD: usize = 50;
 /// Jobs in [`a_slot_is_won_once`], one a round; the first meets no store.
 const ROUNDS: usize = 4;
-
-/// Starts `jobrun run` for each of these lines in the same instant, and waits for all.
-fn all_at_once(scenario: &Scenario, lines: &[String]) -> Vec<Ended> {
-    let (gate, mut opener) = std::io::pipe().expect("a pipe");
-    let start = |line: &String| {
-        // The shell reads until the pipe is closed, which opens the gate for all.
-        let script = format!("read go; exec {} {line}", env!("CARGO_BIN_EXE_jobrun"));
-        let mut command = scenario.program("sh", ["-c", &script]);
-        command.stdin(Stdio::from(gate.try_clone().expect("a copy")));
-        scenario.spawn(command)
-    };
-    let started: Vec<Running<'_>> = lines.iter().map(start).collect();
-    let _ = opener.flush();
-    drop(opener);
-    started.into_iter().map(Running::wait).collect()
-}
 
 #[test]
 fn a_slot_is_won_once() {
@@ -38,7 +20,7 @@ fn a_slot_is_won_once() {
     });
     let scenario = Scenario::new(&jobs.collect::<Vec<_>>().join("\n"));
     for round in 0..ROUNDS {
-        for ended in all_at_once(&scenario, &vec![format!("run j{round}"); CROWD]) {
+        for ended in scenario.all_at_once(&vec![format!("run j{round}"); CROWD]) {
             ended.exits(0).says_nothing();
         }
         assert_eq!(scenario.lines(&format!("j{round}")), [THE_SLOT]);
@@ -54,7 +36,7 @@ fn different_jobs_start_together_in_one_new_store() {
     let job = |n| format!("[jobs.j{n}]\n{ONE_SLOT}\ncommand = [\"true\"]\n");
     let scenario = Scenario::new(&(0..JOBS).map(job).collect::<String>());
     let lines: Vec<String> = (0..JOBS).map(|n| format!("run j{n}")).collect();
-    for ended in all_at_once(&scenario, &lines) {
+    for ended in scenario.all_at_once(&lines) {
         ended.exits(0).says_nothing();
     }
     assert_eq!(scenario.outcomes(), vec!["succeeded"; JOBS]);
@@ -247,7 +229,7 @@ fn many_triggers_during_many_slots_make_one_run_a_slot() {
         "{}\ncatch_up = 'each'\nshell = 'echo $JOBRUN_SLOT_UTC >> runs'",
         support::THREE_DAYS_HOURLY
     ));
-    for ended in all_at_once(&scenario, &vec!["run j".to_owned(); 12]) {
+    for ended in scenario.all_at_once(&vec!["run j".to_owned(); 12]) {
         ended.exits(0).says_nothing();
     }
     let mut runs = scenario.lines("runs");

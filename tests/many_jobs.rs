@@ -2,11 +2,8 @@
 
 mod support;
 
-use std::io::Write as _;
-use std::process::Stdio;
-
 use rustix::process::Signal;
-use support::{Ended, ONE_SLOT, Running, Scenario, rounds_or, until};
+use support::{ONE_SLOT, Running, Scenario, rounds_or, until};
 
 /// Jobs that start together in [`a_limit_of_running_jobs_is_kept_and_none_is_lost`].
 const MANY: usize = 100;
@@ -14,22 +11,6 @@ const MANY: usize = 100;
 const AT_ONCE: usize = 4;
 /// Jobs of [`jobs_that_start_together_share_a_store`].
 const CROWD: usize = 20;
-
-/// Starts these command lines in the same instant, and waits for all.
-fn all_at_once(scenario: &Scenario, lines: &[String]) -> Vec<Ended> {
-    let (gate, mut opener) = std::io::pipe().expect("a pipe");
-    let start = |line: &String| {
-        // The shell reads until the pipe is closed, which opens the gate for all.
-        let script = format!("read go; exec {} {line}", env!("CARGO_BIN_EXE_jobrun"));
-        let mut command = scenario.program("sh", ["-c", &script]);
-        command.stdin(Stdio::from(gate.try_clone().expect("a copy")));
-        scenario.spawn(command)
-    };
-    let started: Vec<Running<'_>> = lines.iter().map(start).collect();
-    let _ = opener.flush();
-    drop(opener);
-    started.into_iter().map(Running::wait).collect()
-}
 
 /// Jobs that run by hand, each with its script.
 fn by_hand(jobs: &[(&str, &str)]) -> Scenario {
@@ -65,7 +46,7 @@ fn most_at_once(scenario: &Scenario) -> usize {
 fn a_limit_of_running_jobs_is_kept_and_none_is_lost() {
     let scenario = counting(MANY, "0.2");
     let lines: Vec<String> = (0..MANY).map(|number| format!("run j{number}")).collect();
-    for ended in all_at_once(&scenario, &lines) {
+    for ended in scenario.all_at_once(&lines) {
         ended.exits(0).says_nothing();
     }
     assert_eq!(
@@ -109,7 +90,7 @@ fn a_place_of_a_killed_start_is_free_once_nothing_of_it_lives() {
     }
     // What those that were killed have left there counts for nobody.
     std::fs::remove_file(scenario.path("counts")).expect("removed");
-    for ended in all_at_once(&scenario, &lines) {
+    for ended in scenario.all_at_once(&lines) {
         ended.exits(0);
     }
     assert!(most_at_once(&scenario) <= AT_ONCE);
@@ -155,7 +136,7 @@ fn jobs_that_start_together_share_a_store() {
         .collect();
     for round in 1..=rounds as usize {
         // The first round races for making the schema.
-        for ended in all_at_once(&scenario, &lines) {
+        for ended in scenario.all_at_once(&lines) {
             ended.exits(0).says_nothing();
         }
         assert_eq!(scenario.outcomes(), vec!["succeeded"; round * CROWD]);

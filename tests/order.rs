@@ -347,8 +347,8 @@ fn a_jitter_is_measured_from_the_slot_and_waited_out_under_the_lock() {
     );
 }
 
-#[test]
-fn a_stop_during_a_jitter_leaves_the_slot_owed() {
+/// A job whose slot has just been, and whose jitter puts it off for most of a minute; and its name.
+fn due_within_a_minute() -> (Scenario, String) {
     let slot = Utc::now() - TimeDelta::seconds(2);
     let name = (0..100_000)
         .map(|number| format!("j{number}"))
@@ -359,6 +359,12 @@ fn a_stop_during_a_jitter_leaves_the_slot_owed() {
         slot.format("%Y-%m-%dT%H:%M:%S")
     ));
     owe(&scenario, &name, slot);
+    (scenario, name)
+}
+
+#[test]
+fn a_stop_during_a_jitter_leaves_the_slot_owed() {
+    let (scenario, name) = due_within_a_minute();
     let waiting = scenario.spawn(scenario.with_default_signals(&format!("run {name}")));
     eventually("the slot is planned", || scenario.tasks() == ["pending"]);
     waiting.signal(rustix::process::Signal::TERM);
@@ -452,16 +458,7 @@ fn a_group_is_not_free_while_a_dead_holders_child_lives() {
 
 #[test]
 fn a_start_that_waits_under_its_lock_is_named_as_its_holder() {
-    let slot = Utc::now() - TimeDelta::seconds(2);
-    let name = (0..100_000)
-        .map(|number| format!("j{number}"))
-        .find(|name| jitter_ms(name, slot.timestamp(), 60_000) > 50_000)
-        .expect("one of so many");
-    let scenario = Scenario::new(&format!(
-        "[jobs.{name}]\nevery = '1d'\nanchor = '{}'\ntimezone = 'UTC'\njitter = '1m'\nshell = 'true'",
-        slot.format("%Y-%m-%dT%H:%M:%S")
-    ));
-    owe(&scenario, &name, slot);
+    let (scenario, name) = due_within_a_minute();
     let waiting = scenario.spawn(scenario.with_default_signals(&format!("run {name}")));
     eventually("the slot is planned", || scenario.tasks() == ["pending"]);
     let holder = format!("held by pid {}", waiting.pid());

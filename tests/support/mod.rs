@@ -234,6 +234,21 @@ impl Scenario {
         self.spawn(self.command(line))
     }
 
+    /// Starts jobrun with the words of each line in the same instant, and waits for all.
+    pub fn all_at_once(&self, lines: &[String]) -> Vec<Ended> {
+        let (gate, opener) = std::io::pipe().expect("a pipe");
+        let start = |line: &String| {
+            // The shell reads until the pipe is closed, which opens the gate for all.
+            let script = format!("read go; exec {} {line}", env!("CARGO_BIN_EXE_jobrun"));
+            let mut command = self.program("sh", ["-c", &script]);
+            command.stdin(Stdio::from(gate.try_clone().expect("a copy")));
+            self.spawn(command)
+        };
+        let started: Vec<Running<'_>> = lines.iter().map(start).collect();
+        drop(opener);
+        started.into_iter().map(Running::wait).collect()
+    }
+
     /// Starts a command with its output caught.
     pub fn spawn(&self, mut command: Command) -> Running<'_> {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
