@@ -441,6 +441,7 @@ fn check_tells_jobs_slots_and_where_the_store_is() {
         &document["jobs"][0],
         &[
             "job",
+            "enabled",
             "schedule",
             "timezone",
             "next_slots",

@@ -85,6 +85,10 @@ fn an_interval_needs_a_start_and_a_sound_pace() {
             "has an offset from UTC",
         ),
         (
+            "every = '1d'\nanchor = '2025-01-06T09:00+01:00'",
+            "has an offset from UTC",
+        ),
+        (
             "every = '1d'\nanchor = '2025-01-06'\nschedule = '0 9 * * *'",
             "`schedule` and `every` are both given",
         ),

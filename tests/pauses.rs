@@ -300,6 +300,10 @@ fn a_job_taken_out_of_service_in_the_file_pauses_when_a_start_sees_it() {
     let job = |rest: &str| format!("[jobs.j]\noutput = 'stream'\n{WEEK}\n{NOTED}\n{rest}");
     let scenario = owed();
     scenario.configure(&job("enabled = false"));
+    scenario
+        .run("check")
+        .exits(0)
+        .answers(&[" UTC, disabled (`enabled = false`)\n"]);
     scenario.run("run j").exits(0).says_nothing();
     scenario
         .run("run j -v")

@@ -32,6 +32,7 @@ struct Document<'a> {
 #[derive(Serialize)]
 struct Checked {
     job: String,
+    enabled: bool,
     schedule: Option<Vec<String>>,
     timezone: Option<String>,
     next_slots: Vec<String>,
@@ -119,6 +120,7 @@ fn checked(
     let (edit, behind) = found.transpose()?.unwrap_or_default();
     Ok(Checked {
         job: job.name.clone(),
+        enabled: job.is_enabled,
         schedule: timetable.map(Timetable::texts),
         timezone: timetable.map(|timetable| timetable.zone().name().to_owned()),
         next_slots: next,
@@ -216,7 +218,12 @@ fn text(config: &Config, jobs: &[Checked], has_store: bool) -> String {
             (Some(schedule), Some(zone)) => format!("{} {zone}", schedule.join(", ")),
             _ => "no schedule: runs by hand".to_owned(),
         };
-        lines.push(format!("{}: {when}", job.job));
+        let disabled = if job.enabled {
+            ""
+        } else {
+            ", disabled (`enabled = false`)"
+        };
+        lines.push(format!("{}: {when}{disabled}", job.job));
         lines.extend(job.edit.iter().map(|edit| format!("  the edit {edit}")));
         lines.extend(
             job.behind

@@ -81,14 +81,8 @@ pub enum Bound {
 /// Reads `2026-11-01`, `2026-11-01T00:30`, with seconds, or with an offset, in `zone`.
 pub fn date_time(text: &str, zone: &Zone, bound: Bound) -> Result<Instant, String> {
     let text = text.trim();
-    if let Ok(with_offset) = DateTime::parse_from_rfc3339(text) {
-        return Ok(with_offset.to_utc());
-    }
-    // RFC 3339 but for the seconds.
-    let offset = text.strip_suffix('Z').map(|local| format!("{local}+00:00"));
-    let offset = offset.as_deref().unwrap_or(text);
-    if let Ok(with_offset) = DateTime::parse_from_str(offset, "%Y-%m-%dT%H:%M%:z") {
-        return Ok(with_offset.to_utc());
+    if let Some(at) = with_offset(text) {
+        return Ok(at);
     }
     if let Ok(date) = NaiveDate::parse_from_str(text, "%Y-%m-%d") {
         return Ok(whole_day(date, zone, bound));
@@ -105,13 +99,23 @@ pub fn date_time(text: &str, zone: &Zone, bound: Bound) -> Result<Instant, Strin
     })
 }
 
+/// Reads RFC 3339, with or without the seconds.
+fn with_offset(text: &str) -> Option<Instant> {
+    let at = DateTime::parse_from_rfc3339(text).or_else(|_| {
+        let offset = text.strip_suffix('Z').map(|local| format!("{local}+00:00"));
+        let offset = offset.as_deref().unwrap_or(text);
+        DateTime::parse_from_str(offset, "%Y-%m-%dT%H:%M%:z")
+    });
+    at.ok().map(|at| at.to_utc())
+}
+
 /// Reads an `anchor`: a wall-clock time in whole seconds, or a date for its midnight.
 pub fn anchor(text: &str) -> Result<NaiveDateTime, String> {
     let text = text.trim();
     let midnight =
         NaiveDate::parse_from_str(text, "%Y-%m-%d").map(|date| date.and_time(NaiveTime::MIN));
     let wrong = || {
-        if DateTime::parse_from_rfc3339(text).is_ok() {
+        if with_offset(text).is_some() {
             format!(
                 "`{text}` has an offset from UTC: an anchor is what the clocks of the job's zone show"
             )
