@@ -20,13 +20,20 @@ struct Place {
 impl Place {
     fn with(jobs: &str) -> Self {
         let place = Self::empty();
-        fs::write(place.path("jobs.toml"), jobs).expect("written");
+        place.write("jobs.toml", jobs);
         place
     }
 
     fn empty() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         Self { folder }
+    }
+
+    /// As with the usual file creation mask, whatever it is here.
+    fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        fs::write(&path, text).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("its mode is set");
     }
 
     fn path(&self, name: &str) -> std::path::PathBuf {
@@ -213,7 +220,7 @@ fn a_job_wins_over_a_run_of_the_same_name() {
         "{TALKER}\n[jobs.{}]\ncommand = [\"echo\", \"mine\"]\n",
         &id[..8]
     );
-    fs::write(place.path("jobs.toml"), jobs).expect("written");
+    place.write("jobs.toml", &jobs);
     let output = place.jobrun(&["logs", &id[..8]]);
     assert_eq!(code(&output), 1);
     assert!(stderr(&output).contains("has not run yet"));
@@ -365,7 +372,7 @@ fn every_commented_line_of_the_starter_file_is_right() {
         .collect();
     assert!(examples.len() >= 10);
     let check = |jobs: String| {
-        fs::write(place.path("jobs.toml"), &jobs).expect("written");
+        place.write("jobs.toml", &jobs);
         let document = json(&place.jobrun(&["check", "--json"]).stdout);
         for findings in ["faults", "warnings"] {
             assert_eq!(document[findings], Value::Array(Vec::new()), "{jobs}");
@@ -415,7 +422,7 @@ fn mistakes_are_json_too() {
     assert_eq!(faults[0]["faults"][0]["line"], 3);
     assert_eq!(faults[0]["faults"][1]["job"], "b");
 
-    fs::write(place.path("jobs.toml"), "[jobs.a]\ncommand = [\"true\"]\n").expect("written");
+    place.write("jobs.toml", "[jobs.a]\ncommand = [\"true\"]\n");
     for (words, job, said, exit) in [
         (&["next", "a"][..], Value::from("a"), "has no schedule", 64),
         (&["logs", "nothing"], Value::Null, "no job and no run", 1),

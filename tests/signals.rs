@@ -281,12 +281,13 @@ fn a_stop_while_the_lock_is_waited_for_ends_the_waiting() {
 #[test]
 fn a_stop_while_leftovers_are_ended_is_told_by_the_exit_code() {
     for line in ["run j", "run j --now"] {
-        let scenario = Scenario::one_slot("sleep 300 & exit 0");
+        let stubborn = "trap 'echo got >> termed' TERM; while :; do sleep 0.05; done";
+        let scenario = Scenario::job(&format!(
+            "{ONE_SLOT}\nkill_after = '1s'\nshell = \"\"\"({stubborn}) & exit 0\"\"\""
+        ));
         let jobrun = scenario.start(line);
-        eventually("only what the job leaves behind lives", || {
-            let children = scenario.children();
-            children.len() == 1 && children[0].name == "sleep"
-        });
+        // It is told to end once the command itself is over.
+        scenario.wait_for_lines("termed", 1);
         jobrun.signal(Signal::TERM);
         jobrun.wait().exits(143);
         assert_eq!(scenario.outcomes(), ["succeeded"], "{line}");
