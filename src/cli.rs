@@ -266,8 +266,8 @@ pub struct Logs {
 pub struct Next {
     /// The job
     pub job: String,
-    /// How many slots
-    #[arg(short = 'n', long = "limit", value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    /// How many slots, at most 100000
+    #[arg(short = 'n', long = "limit", value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub limit: u32,
     /// Print JSON
     #[arg(long)]

@@ -203,3 +203,18 @@ fn ten_years_of_minutes_are_one_record_with_skip() {
         )]
     );
 }
+
+#[test]
+fn a_start_waits_for_the_slot_it_came_early_for_and_then_ends() {
+    let scenario = Scenario::job(
+        "every = '1s'\nanchor = '2025-01-01'\ntimezone = 'UTC'\nearly_wait = '1s'\nshell = 'echo x >> runs'",
+    );
+    scenario.run("cursor j --set 2025-01-01").exits(0);
+    let began = std::time::Instant::now();
+    scenario.run("run j").exits(0);
+    assert!(
+        began.elapsed() < std::time::Duration::from_secs(10),
+        "it never ends"
+    );
+    assert!(!scenario.lines("runs").is_empty());
+}

@@ -489,3 +489,48 @@ fn the_last_line_of_a_failure_names_it_though_the_job_pauses_itself() {
         ended.stderr
     );
 }
+
+/// The slots a job has had since it was paused, before any start had seen it; and how it was resumed.
+fn paused_unseen(resume: &str) -> Scenario {
+    let scenario = Scenario::job(&format!(
+        "every = '1s'\nanchor = '2025-01-01'\ntimezone = 'UTC'\nearly_wait = '0s'\ncatch_up = 'each'\n{NOTED}"
+    ));
+    scenario.run("pause j").exits(0);
+    scenario.run("run j").exits(0).says_nothing();
+    std::thread::sleep(std::time::Duration::from_millis(1200));
+    scenario.run(resume).exits(0);
+    scenario.run("run j").exits(0);
+    scenario
+}
+
+#[test]
+fn a_job_paused_before_its_first_start_is_owed_the_slots_of_the_pause() {
+    let scenario = paused_unseen("resume j --catch-up");
+    let before = scenario.number(
+        "SELECT count(*) FROM jobrun_task WHERE slot < (SELECT max(until_at) FROM jobrun_pause)",
+    );
+    assert!(before >= 1, "{:?}", scenario.lines("runs"));
+    assert!(scenario.skips().is_empty());
+}
+
+#[test]
+fn a_job_paused_before_its_first_start_has_the_slots_of_the_pause_on_record() {
+    let scenario = paused_unseen("resume j");
+    let skips = scenario.skips();
+    assert!(
+        skips.len() == 1 && skips[0].ends_with(" paused"),
+        "{skips:?}"
+    );
+}
+
+#[test]
+fn failures_before_a_resume_do_not_count_for_the_next_pause() {
+    let scenario = owed_with(&format!(
+        "{WEEK}\npause_after = 2\nshell = 'echo $JOBRUN_SLOT_UTC >> runs; exit 3'"
+    ));
+    scenario.run("run j").exits(3);
+    assert_eq!(scenario.lines("runs").len(), 2);
+    scenario.run("resume j").exits(0);
+    scenario.run("run j").exits(3);
+    assert_eq!(scenario.lines("runs").len(), 4);
+}

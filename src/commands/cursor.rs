@@ -5,7 +5,7 @@ use crate::cli;
 use crate::config::Config;
 use crate::config::values::{self, Bound};
 use crate::domain::schedule::TICK;
-use crate::domain::state::{Spec, Version};
+use crate::domain::state::Version;
 use crate::error::{Ending, Error};
 use crate::report;
 use crate::report::text;
@@ -40,12 +40,7 @@ pub fn cursor(config: &Config, args: &cli::Cursor) -> Result<Ending, Error> {
     let before = store.cursor(&job.name)?;
     let known = store.versions(&job.name)?;
     let host = super::run::host_name();
-    let version = Version {
-        fingerprint: timetable.fingerprint(),
-        spec: Spec::of(timetable),
-        from: now,
-        host: host.clone(),
-    };
+    let version = Version::of(timetable, now, &host);
     let is_new = known
         .last()
         .is_none_or(|last| last.fingerprint != version.fingerprint);

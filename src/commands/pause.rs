@@ -5,12 +5,12 @@ use crate::cli;
 use crate::config::Config;
 use crate::config::values::{self, Bound};
 use crate::domain::job::Job;
-use crate::domain::schedule::Instant;
-use crate::domain::state::{Pause, PauseKind};
+use crate::domain::schedule::{Instant, TICK};
+use crate::domain::state::{Pause, PauseKind, Version};
 use crate::error::{Ending, Error};
 use crate::report;
 use crate::report::text;
-use crate::store::{self, Event};
+use crate::store::{self, Event, Store};
 
 /// Pauses a job from now on.
 pub fn pause(config: &Config, args: &cli::Pause) -> Result<Ending, Error> {
@@ -32,6 +32,7 @@ pub fn pause(config: &Config, args: &cli::Pause) -> Result<Ending, Error> {
     let detail = until.map_or("until resumed".to_owned(), |until| {
         format!("until {}", text::utc(until))
     });
+    see(store.as_mut(), job, now)?;
     store.pause(
         &job.name,
         &pause,
@@ -79,6 +80,27 @@ pub fn resume(config: &Config, args: &cli::Resume) -> Result<Ending, Error> {
     };
     report::answer(&format!("{}: resumed, {what}\n", job.name));
     Ok(Ending::Done)
+}
+
+/// A job that no start has seen is seen by its pause: else its first start after that would know of no slots before.
+pub fn see(store: &mut dyn Store, job: &Job, now: Instant) -> Result<(), Error> {
+    let Some(timetable) = &job.timetable else {
+        return Ok(());
+    };
+    if store.cursor(&job.name)?.is_some() {
+        return Ok(());
+    }
+    let started = timetable.start_at().filter(|start| *start <= now);
+    let to = started.map_or(now, |start| start - TICK);
+    let version = Version::of(timetable, now, &super::run::host_name());
+    let event = event(
+        now,
+        "cursor",
+        format!("none -> {}", text::utc(to)),
+        Some(&"paused before its first start".to_owned()),
+    );
+    store.set_cursor(&job.name, to, Some(&version), &event)?;
+    Ok(())
 }
 
 fn event(at: Instant, action: &'static str, detail: String, note: Option<&String>) -> Event {

@@ -70,11 +70,22 @@ pub enum Then {
     Wait {
         /// When.
         until: Instant,
-        /// For the retry of a task that failed; else for a slot that is close, or for its jitter.
-        is_retry: bool,
+        /// For what.
+        what: Awaited,
     },
     /// Nothing more to do in this start.
     Done,
+}
+
+/// What a start waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// The next attempt of a task that failed.
+    Retry,
+    /// A slot that is put off by its jitter.
+    Jitter,
+    /// A slot that is about to come.
+    Slot,
 }
 
 /// What a start does next.
@@ -242,7 +253,7 @@ fn owed(
         if is_sooner {
             decision.then = Then::Wait {
                 until,
-                is_retry: false,
+                what: Awaited::Slot,
             };
         }
     }
@@ -319,7 +330,11 @@ fn take(decision: &mut Decision, head: Option<Task>, job: &Job, now: Instant) {
     } else if is_soon {
         decision.then = Then::Wait {
             until: head.due_at,
-            is_retry: head.runs > 0,
+            what: if head.runs > 0 {
+                Awaited::Retry
+            } else {
+                Awaited::Jitter
+            },
         };
     }
 }

@@ -60,6 +60,18 @@ pub struct Version {
     pub host: String,
 }
 
+impl Version {
+    /// The version that is in force from `from` on, as `host` has it.
+    pub fn of(timetable: &Timetable, from: Instant, host: &str) -> Self {
+        Self {
+            fingerprint: timetable.fingerprint(),
+            spec: Spec::of(timetable),
+            from,
+            host: host.to_owned(),
+        }
+    }
+}
+
 /// A schedule in a form that can be stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {

@@ -139,10 +139,17 @@ pub fn say_plan(
         .find(|range| range.reason == crate::domain::due::Reason::Anchored);
     match (plan.basis, anchored) {
         (Basis::Cursor, _) => {}
-        (Basis::FirstRun, _) => tracing::info!(
-            job = job.name,
-            "is new here: older slots are not owed, {waiting}"
-        ),
+        (Basis::FirstRun, _) => {
+            // The slot that the first start came for is no older one.
+            let waiting = match plan.run.first() {
+                Some(first) => format!("the first is {}", text::short(zone, first.slot.at)),
+                None => waiting,
+            };
+            tracing::info!(
+                job = job.name,
+                "is new here: older slots are not owed, {waiting}"
+            );
+        }
         (Basis::ClockWentBack, _) => {
             tracing::warn!(
                 job = job.name,

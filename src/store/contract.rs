@@ -268,7 +268,13 @@ fn a_start_that_used_its_limit_sees_only_its_retries(bench: &mut Bench) {
     };
     let stepped = bench.step(&job, "2026-05-05T12:00:03Z", none_left);
     assert!(
-        matches!(stepped.then, Then::Wait { is_retry: true, .. }),
+        matches!(
+            stepped.then,
+            Then::Wait {
+                what: decide::Awaited::Retry,
+                ..
+            }
+        ),
         "{:?}",
         stepped.then
     );
@@ -688,7 +694,7 @@ fn a_jitter_moves_the_start_and_not_the_slot(bench: &mut Bench) {
     assert!(stepped.claimed.is_none());
     let Then::Wait {
         until,
-        is_retry: false,
+        what: decide::Awaited::Jitter,
     } = bench.owed(&job, "2026-05-05T10:00:00.001Z").then
     else {
         panic!("no wait")

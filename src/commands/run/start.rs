@@ -9,7 +9,7 @@ use super::locks::{self, Held};
 use super::{Patience, say_busy};
 use crate::commands::output_index;
 use crate::config::Config;
-use crate::domain::decide::{Ask, Then};
+use crate::domain::decide::{Ask, Awaited, Then};
 use crate::domain::job::{Job, Output, Policy};
 use crate::domain::lifecycle::{Outcome, Status};
 use crate::domain::schedule::{Instant, Slot};
@@ -32,6 +32,8 @@ pub(super) struct Start<'a> {
     /// Kept output is passed on after a run that did not succeed.
     is_replayed: bool,
     began: Moment,
+    /// The last slot that this start came early for.
+    early_until: Option<Instant>,
     pub(super) tally: Tally,
 }
 
@@ -88,6 +90,7 @@ impl<'a> Start<'a> {
             is_json,
             is_replayed: output == Output::OnFailure,
             began: Moment::now(),
+            early_until: None,
             tally: Tally::default(),
         }
     }
@@ -95,6 +98,7 @@ impl<'a> Start<'a> {
     /// What a trigger asks for: everything owed, or nothing if the lock is busy.
     pub(super) fn triggered(&mut self, patience: Patience) -> Result<Ending, Error> {
         let now = self.store.now()?;
+        self.early_until = Some(now + self.job.catch_up.early_wait);
         let pause = self.pause(now)?;
         if let Some(pause) = &pause {
             report::run::say_paused(self.job, pause);
@@ -206,6 +210,7 @@ impl<'a> Start<'a> {
                     user: None,
                     note: None,
                 };
+                crate::commands::pause::see(self.store.as_mut(), self.job, now)?;
                 self.store
                     .pause(name, &pause, &event("pause", "enabled = false"))?;
                 Ok(Some(pause))
@@ -368,16 +373,19 @@ impl<'a> Start<'a> {
 
     /// Waits if there is something to wait for; none: look again.
     fn wait(&mut self, held: &mut Held, then: Then) -> Result<Option<Worked>, Error> {
-        let (until, is_retry) = match then {
+        let (until, what) = match then {
             Then::Done => return Ok(Some(Worked::Done)),
             Then::LookAgain => return Ok(None),
-            Then::Wait { until, is_retry } => (until, is_retry),
+            Then::Wait { until, what } => (until, what),
         };
+        // A start waits for a slot because it came a little early, not because it is still there: else it never ends.
+        if what == Awaited::Slot && self.early_until.is_some_and(|limit| until > limit) {
+            return Ok(Some(Worked::Done));
+        }
         let zone = self.job.zone.as_ref();
-        let what = if is_retry {
-            "for the retry at"
-        } else {
-            "for the slot at"
+        let what = match what {
+            Awaited::Retry => "for the retry at",
+            Awaited::Jitter | Awaited::Slot => "for the slot at",
         };
         tracing::debug!(
             job = self.job.name,

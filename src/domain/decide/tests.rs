@@ -138,7 +138,7 @@ fn a_retry_is_waited_for_when_it_is_soon() {
         then,
         Then::Wait {
             until: at("2026-05-05T06:01:30Z"),
-            is_retry: true
+            what: Awaited::Retry
         }
     );
     assert_eq!(ask(&job, &state, "2026-05-05T06:00:10Z").then, Then::Done);
@@ -157,7 +157,7 @@ fn a_close_slot_is_waited_for() {
         decision.then,
         Then::Wait {
             until: at("2026-05-05T06:00:00Z"),
-            is_retry: false
+            what: Awaited::Slot
         }
     );
 }

@@ -135,7 +135,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Pause> {
     })
 }
 
-/// Pauses the job of a task that failed at `now`, if its newest `limit` slots that were decided have all failed.
+/// Pauses the job of a task that failed at `now`, if its newest `limit` slots that were decided since the last such
+/// pause have all failed.
 pub(super) fn after_failures(
     db: &Connection,
     task: i64,
@@ -147,9 +148,11 @@ pub(super) fn after_failures(
             "SELECT job, (SELECT count(*) FROM (
                  SELECT status FROM jobrun_task o
                  WHERE o.job = t.job AND o.slot IS NOT NULL AND o.key = '' AND o.status IN ('succeeded', 'failed')
+                   AND o.completed_at > coalesce((SELECT max(p.until_at) FROM jobrun_pause p
+                                                  WHERE p.job = t.job AND p.kind = 'failures' AND p.until_at <= ?3), 0)
                  ORDER BY o.slot DESC LIMIT ?2) WHERE status = 'failed')
              FROM jobrun_task t WHERE id = ?1 AND slot IS NOT NULL",
-            params![task, limit],
+            params![task, limit, ms(now)],
             |row| Ok((row.get(0)?, row.get(1)?)),
         )
         .optional()?
