@@ -110,7 +110,7 @@ pub fn format_in(words: &[std::ffi::OsString]) -> LogFormat {
 
 const AFTER_HELP: &str = "\
 Write a first jobs.toml with `jobrun init`. Trigger it every few minutes, for example from a crontab:
-  */5 * * * * jobrun --config /etc/jobrun/jobs.toml run daily_points
+  */5 * * * * jobrun --config /etc/jobrun/jobs.toml run --all --jobs 4
 
 A start with nothing due is silent, exits 0 and costs milliseconds. Manual: man jobrun, man jobs.toml";
 

@@ -312,7 +312,10 @@ fn the_starter_file_is_written_once_and_works() {
         [
             "jobrun check",
             "jobrun run hello --now",
-            &format!("*/5 * * * * {JOBRUN} --config {} run hello", file.display()),
+            &format!(
+                "*/5 * * * * {JOBRUN} --config {} run --all --jobs 4",
+                file.display()
+            ),
         ]
     );
     let mode = fs::metadata(&file).expect("a file").permissions().mode();
@@ -528,5 +531,29 @@ fn every_usage_error_ends_with_a_hint() {
         for verb in ["`run`", "`status`", "`logs`", "`init`", "`check`"] {
             assert!(said.contains(verb), "{said}");
         }
+    }
+}
+
+#[test]
+fn an_answer_lost_on_a_full_disk_is_an_error_but_a_run_is_not_undone_by_it() {
+    let place = Place::with("[jobs.a]\ncommand = [\"true\"]\n");
+    place.run("a");
+    for (words, wanted) in [
+        ("status", 125),
+        ("status --json", 125),
+        ("history a", 125),
+        ("check", 125),
+        ("run a --dry-run", 125),
+        ("run a --now --json", 0),
+    ] {
+        let typed = format!("'{JOBRUN}' {words} >/dev/full");
+        let output = place.command("/bin/sh", &["-c", &typed]).output();
+        let output = output.expect("a shell");
+        assert_eq!(code(&output), wanted, "{words}");
+        assert!(
+            stderr(&output).contains("cannot write the output"),
+            "{words}: {}",
+            stderr(&output)
+        );
     }
 }

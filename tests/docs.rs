@@ -15,6 +15,7 @@ const ERROR_RS: &str = include_str!("../src/error.rs");
 const STATUS_RS: &str = include_str!("../src/report/status.rs");
 const DUE_RS: &str = include_str!("../src/domain/due/mod.rs");
 const LIFECYCLE_RS: &str = include_str!("../src/domain/lifecycle.rs");
+const STEP_RS: &str = include_str!("../src/store/sqlite/step.rs");
 const VERDICT_RS: &str = include_str!("../src/commands/run/verdict.rs");
 const ATTEMPT_RS: &str = include_str!("../src/commands/run/attempt.rs");
 const ENVIRONMENT_RS: &str = include_str!("../src/commands/environment.rs");
@@ -155,6 +156,8 @@ fn every_state_outcome_and_reason_is_in_the_manual_and_no_other() {
         .next()
         .unwrap_or_default();
     reasons.extend(words_after(rules, "fail(&mut update, \""));
+    let lost = STEP_RS.split("outcome = 'lost', reason = '").skip(1);
+    reasons.extend(lost.map(|rest| between(rest, "", "'").to_owned()));
     // What is given up for want of a reason has that of its outcome.
     reasons.extend(["timed_out", "interrupted", "lost"].map(str::to_owned));
     assert!(reasons.len() > 15, "{reasons:?}");

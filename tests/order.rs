@@ -57,7 +57,7 @@ fn a_slot_waits_for_the_job_before_it() {
     let waiting = status(&scenario, "second");
     assert_eq!(
         (&waiting["state"], &waiting["blocked_by"]),
-        (&"waiting".into(), &"first".into())
+        (&"overdue".into(), &"first".into())
     );
     scenario
         .run("status second")
@@ -71,7 +71,7 @@ fn a_slot_waits_for_the_job_before_it() {
     let waiting = status(&scenario, "second");
     assert_eq!(
         (&waiting["state"], &waiting["blocked_by"]),
-        (&"waiting".into(), &"first".into())
+        (&"overdue".into(), &"first".into())
     );
     // Repaired by hand, all of it goes on.
     scenario.write("bad", "");

@@ -47,7 +47,7 @@ pub fn check(around: &Surroundings, args: &cli::Check) -> Result<Ending, Error> 
     let mut config = match config::load(around) {
         Ok(config) => config,
         Err(Error::Faults(faults)) if args.json => {
-            report::json(&document(&faults, Vec::new()));
+            report::json(&document(&faults, Vec::new()))?;
             return Err(Error::Faults(faults));
         }
         Err(error) => return Err(error),
@@ -72,11 +72,11 @@ pub fn check(around: &Surroundings, args: &cli::Check) -> Result<Ending, Error> 
     let jobs = jobs.collect::<Result<Vec<Checked>, Error>>()?;
     let has_store = store.is_some();
     if args.json {
-        report::json(&document(&config.faults, jobs));
+        report::json(&document(&config.faults, jobs))?;
         return Ok(Ending::Done);
     }
     warn(&config.faults);
-    report::answer(&text(&config, &jobs, has_store));
+    report::answer(&text(&config, &jobs, has_store))?;
     Ok(Ending::Done)
 }
 

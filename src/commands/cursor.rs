@@ -22,7 +22,7 @@ pub fn cursor(config: &Config, args: &cli::Cursor) -> Result<Ending, Error> {
             None => None,
         };
         match cursor {
-            Some(cursor) => report::answer(&format!("{}\n", text::local(zone, cursor))),
+            Some(cursor) => report::answer(&format!("{}\n", text::local(zone, cursor)))?,
             None => report::note(Some(&job.name), "no cursor yet, as no start has seen it"),
         }
         return Ok(Ending::Done);
@@ -64,6 +64,6 @@ pub fn cursor(config: &Config, args: &cli::Cursor) -> Result<Ending, Error> {
         job.name,
         text::short(Some(zone), to),
         text::count(owed, "slot")
-    ));
+    ))?;
     Ok(Ending::Done)
 }

@@ -21,12 +21,12 @@ pub fn history(config: &Config, args: &cli::History) -> Result<Ending, Error> {
     let zone = job.and_then(|job| job.zone.as_ref());
     let history = report::slots::History::of(&args.job, zone, &runs);
     if args.json {
-        report::json(&history);
+        report::json(&history)?;
     } else if runs.is_empty() {
         let failed = if args.failed { " and failed" } else { "" };
         report::note(Some(&args.job), &format!("nothing has run{failed}"));
     } else {
-        report::answer(&history.text(report::colour::is_on_stdout()));
+        report::answer(&history.text(report::colour::is_on_stdout()))?;
     }
     Ok(Ending::Done)
 }

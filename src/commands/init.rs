@@ -26,7 +26,7 @@ pub fn init(config: Option<&Path>, args: &cli::Init) -> Result<Ending, Error> {
     let path = path.unwrap_or(Path::new(DEFAULT));
     write(path).map_err(|error| refusal(path, &error))?;
     report::note(None, &format!("wrote `{}`", path.display()));
-    report::answer(&next_steps(path));
+    report::answer(&next_steps(path))?;
     Ok(Ending::Done)
 }
 
@@ -67,7 +67,7 @@ fn next_steps(path: &Path) -> String {
     };
     // cron(8) ends the command at a `%`.
     let cron = format!(
-        "{} --config {} run {FIRST_JOB}",
+        "{} --config {} run --all --jobs 4",
         quoted(&program),
         quoted(&absolute(path))
     )
@@ -111,6 +111,6 @@ mod tests {
         assert!(lines[0].ends_with("jobrun --config '/srv/50% more/jobs.toml' check"));
         let cron = lines[2].split_once("*/5 * * * * ").expect("a schedule").1;
         assert!(cron.starts_with('/') || cron.starts_with('\''), "{cron}");
-        assert!(cron.ends_with(r"--config '/srv/50\% more/jobs.toml' run hello"));
+        assert!(cron.ends_with(r"--config '/srv/50\% more/jobs.toml' run --all --jobs 4"));
     }
 }

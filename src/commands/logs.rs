@@ -32,10 +32,9 @@ pub fn logs(config: &Config, args: &cli::Logs) -> Result<Ending, Error> {
         pieces: index.map_or_else(Vec::new, |index| output_index::read(index, &run.output)),
     };
     if args.json {
-        report::json(&log.json());
+        report::json(&log.json())?;
     } else {
-        log.print()
-            .map_err(|error| anyhow::Error::from(error).context("cannot write the output"))?;
+        report::written(log.print())?;
     }
     Ok(Ending::Done)
 }

@@ -37,7 +37,7 @@ pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
             env!("CARGO_PKG_VERSION"),
             rules.version(),
             rules.origin()
-        ));
+        ))?;
         return Ok(Ending::Done);
     }
     let Some(command) = &cli.command else {

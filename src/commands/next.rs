@@ -18,9 +18,9 @@ pub fn next(config: &Config, args: &cli::Next) -> Result<Ending, Error> {
         .collect();
     let next = report::slots::Next::of(job, timetable.zone(), &slots);
     if args.json {
-        report::json(&next);
+        report::json(&next)?;
     } else {
-        report::answer(&next.text());
+        report::answer(&next.text())?;
     }
     Ok(Ending::Done)
 }

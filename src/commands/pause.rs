@@ -43,7 +43,7 @@ pub fn pause(config: &Config, args: &cli::Pause) -> Result<Ending, Error> {
         "{}: {}\n",
         job.name,
         report::run::pause(zone, &pause)
-    ));
+    ))?;
     Ok(Ending::Done)
 }
 
@@ -78,7 +78,7 @@ pub fn resume(config: &Config, args: &cli::Resume) -> Result<Ending, Error> {
             format!("{slots} of the pause left out")
         }
     };
-    report::answer(&format!("{}: resumed, {what}\n", job.name));
+    report::answer(&format!("{}: resumed, {what}\n", job.name))?;
     Ok(Ending::Done)
 }
 

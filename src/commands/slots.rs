@@ -70,9 +70,9 @@ pub fn slots(config: &Config, args: &cli::Slots) -> Result<Ending, Error> {
         zone: timetable.zone().name().to_owned(),
     };
     if args.json {
-        report::json(&slots);
+        report::json(&slots)?;
     } else {
-        report::answer(&slots.text());
+        report::answer(&slots.text())?;
     }
     Ok(Ending::Done)
 }

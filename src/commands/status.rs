@@ -75,13 +75,13 @@ pub fn status(config: &Config, args: &cli::Status) -> Result<Ending, Error> {
             &standings,
             store_name(&config.store),
             now,
-        ));
+        ))?;
         return Ok(Ending::Done);
     }
     report::answer(&report::status::text(
         &standings,
         report::colour::is_on_stdout(),
-    ));
+    ))?;
     if store.is_none() {
         let store = store_name(&config.store);
         report::note(

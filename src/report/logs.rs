@@ -110,8 +110,9 @@ impl Log<'_> {
             why if why.is_empty() => String::new(),
             why => format!(": {why}"),
         };
-        let nothing = match (run.stdout_bytes, run.stderr_bytes) {
-            (0, 0) => ", it wrote nothing",
+        let nothing = match (run.outcome, run.stdout_bytes, run.stderr_bytes) {
+            (Outcome::Lost, ..) => ", what it wrote was lost with it",
+            (_, 0, 0) => ", it wrote nothing",
             _ => "",
         };
         let outcome = run.outcome.word().replace('_', " ");

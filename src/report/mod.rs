@@ -20,16 +20,33 @@ use crate::error::Error;
 /// The version of every JSON document jobrun prints.
 pub const SCHEMA: u32 = 1;
 
-/// Prints an answer. A reader that went away (`| head`) or a full disk is not our failure.
-pub fn answer(text: &str) {
+/// Prints an answer. A reader that went away (`| head`) is not our failure; a full disk is, as the answer is lost.
+pub fn answer(text: &str) -> Result<(), Error> {
     let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
 /// Prints an answer as one line of JSON.
-pub fn json(value: &impl Serialize) {
+pub fn json(value: &impl Serialize) -> Result<(), Error> {
     let line = serde_json::to_string(value).expect("its keys are strings and its values plain");
-    answer(&format!("{line}\n"));
+    answer(&format!("{line}\n"))
+}
+
+/// Prints what a start has done as one line of JSON. The work is done and on record whether that is seen or not.
+pub fn progress(value: &impl Serialize) {
+    if let Err(error) = json(value) {
+        tracing::warn!("{}", error.message());
+    }
+}
+
+/// What becomes of an answer that could not be written.
+pub fn written(result: io::Result<()>) -> Result<(), Error> {
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(anyhow::Error::from(error)
+            .context("cannot write the output")
+            .into()),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Prints the help that was asked for.

@@ -175,10 +175,8 @@ impl Standing<'_> {
 
     /// The oldest due slot that nobody served within `start_grace`.
     fn overdue(&self) -> Option<Instant> {
-        // Slots of a pause, and those that wait for another job, are not late.
-        let job = self
-            .job
-            .filter(|_| !self.is_paused() && self.blocker.is_none())?;
+        // Slots of a pause are not late. Those that wait for another job are: nobody else would say so.
+        let job = self.job.filter(|_| !self.is_paused())?;
         let jitter = job
             .catch_up
             .jitter

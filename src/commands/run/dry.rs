@@ -75,9 +75,9 @@ pub fn dry_run(config: &Config, job: &Job, is_json: bool) -> Result<Ending, Erro
         blocker,
     };
     if is_json {
-        report::json(&planned.json());
+        report::json(&planned.json())?;
     } else {
-        report::answer(&planned.text());
+        report::answer(&planned.text())?;
     }
     Ok(Ending::Done)
 }

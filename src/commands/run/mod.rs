@@ -101,7 +101,7 @@ fn one(
         (ended, _) => ended,
     };
     if args.json {
-        report::json(&start.summary(exit_code(&ended)));
+        report::progress(&start.summary(exit_code(&ended)));
     }
     ended
 }

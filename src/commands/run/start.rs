@@ -367,7 +367,7 @@ impl<'a> Start<'a> {
             None => tally.tasks.push((claimed.task.id, failure)),
         }
         if self.is_json {
-            report::json(&report::run::Finished::of(self.job, claimed, finish));
+            report::progress(&report::run::Finished::of(self.job, claimed, finish));
         }
     }
 
