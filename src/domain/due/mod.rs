@@ -190,7 +190,7 @@ pub fn change(timetable: &Timetable, state: &State, now: Instant) -> Change {
 /// How much is planned at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// At most so many slots, with [`Policy::Each`].
+    /// At most so many slots, with [`Policy::Each`](crate::domain::job::Policy::Each).
     pub limit: u32,
     /// No slot after this: it waits for another job.
     pub horizon: Option<Instant>,
