@@ -488,3 +488,14 @@ fn history_has_every_column_of_a_run() {
         assert!(keys(&document["runs"][0]).contains(&key), "{key}");
     }
 }
+
+#[test]
+fn a_job_without_grace_is_given_no_pace_for_its_trigger() {
+    let scenario = Scenario::job(&format!(
+        "{ONE_SLOT}\nstart_grace = '0s'\ncommand = ['true']"
+    ));
+    let ended = scenario.run("check").exits(0);
+    assert!(!ended.stdout.contains("trigger it"), "{}", ended.stdout);
+    let document = scenario.run("check --json").exits(0).json();
+    assert_eq!(document["jobs"][0]["trigger_every_seconds"], json!(null));
+}

@@ -131,10 +131,10 @@ fn checked(
 }
 
 /// How often the job has to be triggered at least, so that no slot is late: within its grace, and no less often than
-/// it has slots.
+/// it has slots. None without a grace: nothing is often enough then.
 fn cadence(job: &Job) -> Option<TimeDelta> {
     let gap = job.timetable.as_ref()?.shortest_gap()?;
-    Some(gap.min(job.catch_up.start_grace))
+    Some(gap.min(job.catch_up.start_grace)).filter(|every| *every > TimeDelta::zero())
 }
 
 /// What the next start makes of a schedule that is not the one in force; else how far the job is behind.
