@@ -491,9 +491,9 @@ fn history_has_every_column_of_a_run() {
 
 #[test]
 fn a_job_without_grace_is_given_no_pace_for_its_trigger() {
-    let scenario = Scenario::job(&format!(
-        "{ONE_SLOT}\nstart_grace = '0s'\ncommand = ['true']"
-    ));
+    let scenario = Scenario::job(
+        "schedule = '0 9 * * *'\ntimezone = 'UTC'\nstart_grace = '0s'\ncommand = ['true']",
+    );
     let ended = scenario.run("check").exits(0);
     assert!(!ended.stdout.contains("trigger it"), "{}", ended.stdout);
     let document = scenario.run("check --json").exits(0).json();
