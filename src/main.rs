@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    exec::grow_memory_at_once();
     let words: Vec<_> = std::env::args_os().collect();
     let (ended, job) = match cli::Cli::try_parse_from(&words) {
         Ok(cli) => {

@@ -19,6 +19,8 @@ use crate::plain;
 
 /// Tries to get hold of the file that has the name, should it be replaced at the same time.
 const REPLACED_MAX: u32 = 10;
+/// What a lock file says is this long, and longer only where a host's name is.
+const RECORD_BYTES: usize = 512;
 const WAIT_FIRST: Duration = Duration::from_millis(50);
 const WAIT_LONGEST: Duration = Duration::from_millis(500);
 
@@ -79,12 +81,13 @@ impl LockFile {
                 Err(errno) => return Err(fail(LockFault::Other(errno.into()))),
             }
             if is_still(path, &file) {
-                // Who held it before is not who holds it now.
-                let _ = file.set_len(0);
-                return Ok(Attempt::Won(Self {
+                let mut lock = Self {
                     file,
                     path: path.to_path_buf(),
-                }));
+                };
+                // Who held it before is not who holds it now.
+                lock.write_record(b"");
+                return Ok(Attempt::Won(lock));
             }
         }
         Err(fail(LockFault::Replaced))
@@ -123,11 +126,22 @@ impl LockFile {
 
     /// Writes into the file who holds it, for those who find it busy. Best effort: the lock holds without.
     pub fn announce(&mut self, holder: &Holder) {
-        if let Ok(mut line) = serde_json::to_vec(holder) {
-            line.push(b'\n');
-            let _ = self.file.set_len(0);
-            let _ = self.file.write_all_at(&line, 0);
+        if let Ok(line) = serde_json::to_vec(holder) {
+            self.write_record(&line);
         }
+    }
+
+    /// Overwrites what the file says. A record always has the same size, filled up with spaces: a file that is cut and
+    /// written again at each start costs the file system new blocks each time.
+    fn write_record(&mut self, line: &[u8]) {
+        let mut record = line.to_vec();
+        record.resize(RECORD_BYTES.max(line.len() + 1) - 1, b' ');
+        record.push(b'\n');
+        let length = self.file.metadata().map_or(0, |metadata| metadata.len());
+        if length > record.len() as u64 {
+            let _ = self.file.set_len(0);
+        }
+        let _ = self.file.write_all_at(&record, 0);
     }
 
     /// Gives the lock back. A guard that still has processes to end goes on holding it.

@@ -44,3 +44,4 @@ pub use output::{Kept, Tag};
 pub use secrets::Secrets;
 pub use signals::Signals;
 pub use supervise::supervise;
+pub use sys::grow_memory_at_once;

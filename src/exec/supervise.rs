@@ -22,6 +22,8 @@ use super::streams::{OutputFile, Streams};
 use super::warden::{Tended, Warden};
 use super::wire::{Received, Report, Stage};
 
+/// How long a command runs before what can be done meanwhile is done.
+const MOMENT: Duration = Duration::from_millis(50);
 /// How long descendants may outlive the command before they are ended.
 const DRAIN: Duration = Duration::from_secs(1);
 /// From TERM to KILL for those that outlived it.
@@ -32,13 +34,15 @@ const KILL_WAIT: Duration = Duration::from_secs(10);
 /// Runs the command and returns when it and all its descendants have ended (or cannot be ended).
 ///
 /// The guard shares `locks` (at most four), so that they stay taken should jobrun be killed before its tree is gone.
-/// A signal to jobrun goes to the whole tree. An error means that no guard
+/// A signal to jobrun goes to the whole tree. `meanwhile` is called once, when the command has run for a moment: what
+/// the end of a short one would only wait for. An error means that no guard
 /// could be set up; a command that cannot be started is a result, not an error.
 pub fn supervise(
     command: &Command,
     locks: &[BorrowedFd<'_>],
     signals: &Signals,
     sink: &mut Sink,
+    meanwhile: &mut dyn FnMut(),
 ) -> io::Result<Ended> {
     let prepared = match Prepared::new(command) {
         Ok(prepared) => prepared,
@@ -52,6 +56,7 @@ pub fn supervise(
         Err(failure) => return Ok(not_started(failure)),
     };
     let mut run = Run::start(command, prepared, locks, signals, sink, file)?;
+    run.meanwhile = Some(meanwhile);
     run.watch();
     Ok(run.finish())
 }
@@ -91,6 +96,8 @@ struct Run<'a> {
     was_killed: bool,
     leftovers: (usize, Vec<Leftover>),
     unkillable: Vec<Leftover>,
+    /// What is to be done once the command has run for [`MOMENT`].
+    meanwhile: Option<&'a mut dyn FnMut()>,
 }
 
 /// Where a run is; each phase knows when the next begins.
@@ -146,6 +153,7 @@ impl<'a> Run<'a> {
             was_killed: false,
             leftovers: (0, Vec::new()),
             unkillable: Vec::new(),
+            meanwhile: None,
         })
     }
 
@@ -158,6 +166,11 @@ impl<'a> Run<'a> {
                 break;
             }
             self.heed_signals();
+            if self.began.elapsed() >= MOMENT
+                && let Some(meanwhile) = self.meanwhile.take()
+            {
+                meanwhile();
+            }
             if self.meet_deadlines() == Next::Finish {
                 break;
             }
@@ -184,7 +197,9 @@ impl<'a> Run<'a> {
         };
         let until_deadline = deadline.map(|at| at.saturating_duration_since(now));
         let look = self.warden.is_own().then_some(KILL_INTERVAL);
-        let wait = [until_deadline, look].into_iter().flatten().min()?;
+        let moment = self.meanwhile.is_some().then_some(self.began + MOMENT);
+        let moment = moment.map(|at| at.saturating_duration_since(now));
+        let wait = [until_deadline, look, moment].into_iter().flatten().min()?;
         Timespec::try_from(wait).ok()
     }
 

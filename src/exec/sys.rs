@@ -21,6 +21,21 @@ const SIGNAL_SET_BYTES: usize = 8;
 /// Where closing one by one stops on kernels without `close_range` (older than 5.9, or a seccomp filter).
 const CLOSE_FALLBACK_END: RawFd = 65_536;
 
+/// Bytes the heap grows by, and more than a start needs.
+#[cfg(target_env = "gnu")]
+const HEAP_STEP_BYTES: c_int = 1024 * 1024;
+
+/// Lets the heap grow in one step and never shrink: a short process that asks the kernel for a page here and gives one
+/// back there spends a tenth of its time on that. Pages that are never touched stay the kernel's.
+pub fn grow_memory_at_once() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: called before any thread is started; a setting that is refused stays as it was.
+    unsafe {
+        libc::mallopt(libc::M_TOP_PAD, HEAP_STEP_BYTES);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, c_int::MAX);
+    }
+}
+
 /// Forks; the new process runs `entry`, which never returns, so no frame of the caller is ever unwound twice.
 ///
 /// `entry` is `extern "C"`: a panic in it aborts the process instead of unwinding into the caller's copy. Other

@@ -5,6 +5,7 @@
 use chrono::TimeDelta;
 
 use super::sqlite::Sqlite;
+use super::sqlite::plans::Statements;
 use super::*;
 use crate::domain::calendar::Period;
 use crate::domain::decide::{self, Ask, Then};
@@ -19,6 +20,8 @@ use crate::domain::state::{PauseKind, Spec};
 struct Bench {
     store: Box<dyn Store>,
     again: Box<dyn Fn() -> Box<dyn Store>>,
+    /// What else has to hold once the rule does.
+    afterwards: Box<dyn Fn()>,
     _folder: tempfile::TempDir,
     starts: u32,
 }
@@ -864,7 +867,9 @@ macro_rules! contract {
         mod $store {
             $(#[test]
             fn $rule() {
-                super::$rule(&mut $open());
+                let mut bench = $open();
+                super::$rule(&mut bench);
+                (bench.afterwards)();
             })+
         }
     };
@@ -873,10 +878,21 @@ macro_rules! contract {
 fn sqlite() -> Bench {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("s.db");
-    let open = move || Box::new(Sqlite::open(&path).expect("a store")) as Box<dyn Store>;
+    let statements = Statements::default();
+    let (place, watch) = (path.clone(), statements.clone());
+    let open = move || {
+        let mut store = Sqlite::open(&place).expect("a store");
+        watch.watch(&mut store);
+        Box::new(store) as Box<dyn Store>
+    };
+    let reads_no_whole_table = move || {
+        let scans = statements.full_scans(&path);
+        assert!(scans.is_empty(), "reads a whole table: {scans:#?}");
+    };
     Bench {
         store: open(),
         again: Box::new(open),
+        afterwards: Box::new(reads_no_whole_table),
         _folder: folder,
         starts: 0,
     }

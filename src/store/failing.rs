@@ -89,6 +89,10 @@ impl<S: Store> Store for Failing<S> {
         self.call(|store| store.step(step, decide))
     }
 
+    fn settle(&mut self) {
+        self.store.settle();
+    }
+
     fn finish(&mut self, finish: &Finish) -> Result<Recorded, StoreError> {
         self.call(|store| store.finish(finish))
     }

@@ -43,6 +43,10 @@ pub trait Store {
         decide: &mut dyn FnMut(&State) -> Decision,
     ) -> Result<Stepped, StoreError>;
 
+    /// Begins to make a claim outlive a loss of power, and does not wait for that. Called once its command has run for a
+    /// moment; the record of a shorter run does both at once.
+    fn settle(&mut self);
+
     /// Records the end of a run and what it makes of its task, in one transaction.
     fn finish(&mut self, finish: &Finish) -> Result<Recorded, StoreError>;
 

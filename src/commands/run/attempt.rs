@@ -171,8 +171,8 @@ fn run(
     sink: Option<&mut Sink>,
 ) -> io::Result<Ended> {
     let locks: Vec<_> = locks.iter().map(LockFile::descriptor).collect();
-    let sink = sink.unwrap_or(&mut start.sink);
-    exec::supervise(command, &locks, start.signals, sink)
+    let (sink, store) = (sink.unwrap_or(&mut start.sink), &mut start.store);
+    exec::supervise(command, &locks, start.signals, sink, &mut || store.settle())
 }
 
 /// Polls the `ready` command until it succeeds.

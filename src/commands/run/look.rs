@@ -33,7 +33,11 @@ impl Start<'_> {
     }
 
     pub(super) fn look(&mut self, now: Instant, ask: Ask) -> Result<Look, Error> {
-        let cursor = self.store.cursor(&self.job.name)?;
+        // Only where slots fall does it matter how far they were planned.
+        let cursor = match self.job.timetable {
+            Some(_) => self.store.cursor(&self.job.name)?,
+            None => None,
+        };
         Ok(look(self.job, cursor, now, ask))
     }
 

@@ -1,5 +1,6 @@
 //! One start of one job: peek, lock, then step after step until nothing is owed.
 
+use std::ops::ControlFlow;
 use std::time::Instant as Moment;
 
 use uuid::Uuid;
@@ -182,8 +183,10 @@ impl<'a> Start<'a> {
             ask = Ask::ManualAgain {
                 task: claimed.task.id,
             };
-            if let Some(ending) = self.attempt(&mut held, &claimed) {
-                return Ok(ending);
+            match self.attempt(&mut held, &claimed) {
+                ControlFlow::Break(ending) => return Ok(ending),
+                ControlFlow::Continue(Status::Pending) => {}
+                ControlFlow::Continue(_) => return Ok(self.ending()),
             }
         }
     }
@@ -287,7 +290,7 @@ impl<'a> Start<'a> {
                 self.tally.slots += 1;
                 self.say_if_last(now)?;
             }
-            if let Some(ending) = self.attempt(held, &claimed) {
+            if let ControlFlow::Break(ending) = self.attempt(held, &claimed) {
                 return Ok((Worked::Ended(ending), seen));
             }
         }
@@ -300,8 +303,8 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// One run: announced, supervised, recorded. Its ending, if the start ends with it.
-    fn attempt(&mut self, held: &mut Held, claimed: &Claimed) -> Option<Ending> {
+    /// One run: announced, supervised, recorded. Where it leaves its task, or the ending of the start if it ends with it.
+    fn attempt(&mut self, held: &mut Held, claimed: &Claimed) -> ControlFlow<Ending, Status> {
         let since = text::utc(claimed.started_at);
         held.announce(&Holder::this_process(Some(claimed.run.clone()), since));
         report::run::say_started(self.job, claimed, claimed.started_at);
@@ -316,9 +319,9 @@ impl<'a> Start<'a> {
         let failure = ended.failure.filter(|_| !is_open).or(given_up);
         self.count(claimed, &ended.finish, failure);
         if let Some(signal) = ended.stopped_by {
-            return Some(Ending::Stopped { signal });
+            return ControlFlow::Break(Ending::Stopped { signal });
         }
-        match record {
+        let ending = match record {
             // A stop that came while leftovers were ended, or the result written.
             Record::Written { .. } => {
                 let stopped = self.signals.stop_requested();
@@ -331,6 +334,10 @@ impl<'a> Start<'a> {
                 Ending::Done => Ending::NotRecorded,
                 ending => ending,
             }),
+        };
+        match ending {
+            Some(ending) => ControlFlow::Break(ending),
+            None => ControlFlow::Continue(ended.finish.update.status),
         }
     }
 

@@ -30,7 +30,7 @@ fn driver() {
     command.cwd = Some(directory.clone());
     let mut sink = Sink::new(LiveStream::Discard);
     let locks = [lock.descriptor()];
-    let ended = supervise(&command, &locks, &signals, &mut sink).unwrap();
+    let ended = supervise(&command, &locks, &signals, &mut sink, &mut || {}).unwrap();
     lock.release();
     let result = format!(
         "{:?} {:?} killed={} {}",

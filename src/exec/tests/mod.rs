@@ -40,7 +40,7 @@ fn run(command: &Command) -> Ended {
 }
 
 fn run_with(command: &Command, signals: &Signals, sink: &mut Sink) -> Ended {
-    supervise(command, &[], signals, sink).unwrap()
+    supervise(command, &[], signals, sink, &mut || {}).unwrap()
 }
 
 fn text(ended: &Ended) -> String {

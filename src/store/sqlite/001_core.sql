@@ -53,7 +53,9 @@ CREATE UNIQUE INDEX jobrun_task_key ON jobrun_task (job, key) WHERE slot IS NULL
 CREATE UNIQUE INDEX jobrun_task_nominal ON jobrun_task (job, nominal) WHERE is_fixed_time = 1 AND key = '';
 CREATE INDEX jobrun_task_due ON jobrun_task (job, due_at, id) WHERE status = 'pending';
 CREATE INDEX jobrun_task_manual ON jobrun_task (job) WHERE status = 'pending' AND "trigger" = 'manual';
-CREATE INDEX jobrun_task_open ON jobrun_task (job, status) WHERE status IN ('running', 'failed');
+CREATE INDEX jobrun_task_running ON jobrun_task (job) WHERE status = 'running';
+CREATE INDEX jobrun_task_failed ON jobrun_task (job) WHERE status = 'failed';
+CREATE INDEX jobrun_task_skipped ON jobrun_task (job, reason) WHERE status = 'skipped';
 
 CREATE TABLE jobrun_run (
     seq          INTEGER PRIMARY KEY,

@@ -2,19 +2,24 @@
 
 mod by_hand;
 mod finish;
+mod log;
 mod make;
 mod open;
 mod pause;
+#[cfg(test)]
+pub mod plans;
 mod read;
 mod state;
 mod step;
 
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chrono::{DateTime, NaiveDateTime, Utc};
 use rusqlite::types::{FromSqlError, FromSqlResult, ValueRef};
 use rusqlite::{Connection, Row, TransactionBehavior};
+use rustix::io::Errno;
 
 use super::{
     Event, Finish, Look, Recorded, Run, SlotTask, Step, Stepped, Store, StoreError, Summary,
@@ -22,20 +27,28 @@ use super::{
 use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Pause, SkipRange, State, Task, Version};
+use crate::plain;
+use log::Log;
 
 /// An open SQLite file.
 pub struct Sqlite {
-    connection: Connection,
+    /// Never closed: the process ends soon after, and a connection that goes with it leaves just what one that was
+    /// closed would, as closing does not tidy up the log either.
+    connection: ManuallyDrop<Connection>,
     path: PathBuf,
+    log: Log,
 }
 
 impl Sqlite {
-    /// Runs `work` in a write transaction and names the file in what goes wrong.
-    fn write<T>(
+    /// Runs `work` in a write transaction, names the file in what goes wrong, and returns when its changes are on the
+    /// disk, or at once if `is_urgent` finds that something else should not wait for that.
+    fn write_and<T>(
         &mut self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+        is_urgent: impl FnOnce(&T) -> bool,
     ) -> Result<T, StoreError> {
         let path = &self.path;
+        let changes = self.connection.total_changes();
         let written = (|| {
             let transaction = self
                 .connection
@@ -44,7 +57,38 @@ impl Sqlite {
             transaction.commit()?;
             Ok(value)
         })();
-        written.map_err(|error| open::store_error(path, &error))
+        let value = written.map_err(|error| open::store_error(path, &error))?;
+        if self.connection.total_changes() != changes {
+            self.log.grow();
+        }
+        if !is_urgent(&value) {
+            self.flush()?;
+        }
+        Ok(value)
+    }
+
+    /// Runs `work` in a write transaction that is on the disk when this returns.
+    fn write<T>(
+        &mut self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        self.write_and(work, |_| false)
+    }
+
+    fn flush(&mut self) -> Result<(), StoreError> {
+        let lost = |errno: Errno| {
+            let message = format!("the disk does not take it: {}", plain::error(&errno.into()));
+            StoreError::new(self.path.display().to_string(), message)
+        };
+        self.log.flush().map_err(lost)
+    }
+
+    /// Asks one thing and names the file in what goes wrong.
+    fn ask<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        work(&self.connection).map_err(|error| open::store_error(&self.path, &error))
     }
 
     /// Runs `work` on one snapshot and names the file in what goes wrong.
@@ -82,7 +126,7 @@ impl Store for Sqlite {
     }
 
     fn cursor(&mut self, job: &str) -> Result<Option<Instant>, StoreError> {
-        self.read(|db| state::cursor(db, job))
+        self.ask(|db| state::cursor(db, job))
     }
 
     fn state(&mut self, look: &Look) -> Result<State, StoreError> {
@@ -94,7 +138,12 @@ impl Store for Sqlite {
         step: &Step,
         decide: &mut dyn FnMut(&State) -> Decision,
     ) -> Result<Stepped, StoreError> {
-        self.write(|db| step::step(db, step, decide))
+        let is_claimed = |stepped: &Stepped| stepped.claimed.is_some();
+        self.write_and(|db| step::step(db, step, decide), is_claimed)
+    }
+
+    fn settle(&mut self) {
+        self.log.flush_meanwhile();
     }
 
     fn finish(&mut self, finish: &Finish) -> Result<Recorded, StoreError> {
@@ -106,7 +155,7 @@ impl Store for Sqlite {
     }
 
     fn busy_count(&mut self, job: &str) -> Result<u64, StoreError> {
-        self.read(|db| state::busy_count(db, job))
+        self.ask(|db| state::busy_count(db, job))
     }
 
     fn pause(&mut self, job: &str, pause: &Pause, event: &Event) -> Result<(), StoreError> {
@@ -123,7 +172,7 @@ impl Store for Sqlite {
     }
 
     fn paused(&mut self, job: &str, now: Instant) -> Result<Option<Pause>, StoreError> {
-        self.read(|db| pause::active(db, job, now))
+        self.ask(|db| pause::active(db, job, now))
     }
 
     fn set_cursor(

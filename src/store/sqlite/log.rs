@@ -1,0 +1,115 @@
+//! The write-ahead log on the disk: which commits are waited for, and which are brought there meanwhile.
+
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+
+use rustix::fs::{Mode, OFlags, fdatasync, fsync, open};
+use rustix::io::Errno;
+
+/// What makes commits outlive a loss of power.
+///
+/// SQLite is told not to wait for the disk (`synchronous = NORMAL`): it would do so before each command is started, for
+/// a row that says only that it was.
+#[derive(Default)]
+pub(super) struct Log {
+    path: PathBuf,
+    /// There are commits that nobody has begun to bring to the disk.
+    is_behind: bool,
+    /// Its name in the folder is on the disk.
+    has_name: bool,
+    /// Commits that are brought to the disk while something else is done.
+    meanwhile: Option<JoinHandle<Result<(), Errno>>>,
+    /// A commit that did not get there. The kernel tells it once, and what is asked afterwards would seem well.
+    lost: Option<Errno>,
+}
+
+impl Log {
+    /// The log of the store at `path`.
+    pub(super) fn of(path: &Path) -> Self {
+        let mut path = path.as_os_str().to_owned();
+        path.push("-wal");
+        Self {
+            path: path.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Something was committed.
+    pub(super) fn grow(&mut self) {
+        self.is_behind = true;
+    }
+
+    /// Returns when every commit is on the disk.
+    pub(super) fn flush(&mut self) -> Result<(), Errno> {
+        self.end_meanwhile();
+        if self.is_behind && self.lost.is_none() {
+            let flushed = flush(&self.path, !self.has_name);
+            self.is_behind = flushed.is_err();
+            self.note(flushed);
+        }
+        self.lost.map_or(Ok(()), Err)
+    }
+
+    /// Brings every commit to the disk while something else is done. Should that fail, the next [`flush`](Self::flush)
+    /// fails.
+    pub(super) fn flush_meanwhile(&mut self) {
+        self.end_meanwhile();
+        if !self.is_behind {
+            return;
+        }
+        let (path, is_unnamed) = (self.path.clone(), !self.has_name);
+        let thread = thread::Builder::new().spawn(move || flush(&path, is_unnamed));
+        // Without a thread it is left to the next flush.
+        self.is_behind = thread.is_err();
+        self.meanwhile = thread.ok();
+    }
+
+    fn end_meanwhile(&mut self) {
+        if let Some(thread) = self.meanwhile.take() {
+            self.note(thread.join().unwrap_or(Err(Errno::IO)));
+        }
+    }
+
+    fn note(&mut self, flushed: Result<(), Errno>) {
+        match flushed {
+            Ok(()) => self.has_name = true,
+            Err(errno) => self.lost = Some(errno),
+        }
+    }
+}
+
+/// Brings the log to the disk, and its name if that may not be there yet.
+fn flush(log: &Path, is_unnamed: bool) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    fdatasync(open(log, flags, Mode::empty())?)?;
+    if is_unnamed {
+        let folder = log.parent().filter(|folder| !folder.as_os_str().is_empty());
+        fsync(open(
+            folder.unwrap_or(Path::new(".")),
+            flags,
+            Mode::empty(),
+        )?)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_that_was_lost_stays_lost() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = folder.path().join("s.db");
+        let mut log = Log::of(&store);
+        assert_eq!(log.flush(), Ok(()), "nothing was committed");
+        log.grow();
+        log.flush_meanwhile();
+        assert_eq!(log.flush(), Err(Errno::NOENT));
+        std::fs::write(folder.path().join("s.db-wal"), "").expect("written");
+        assert_eq!(log.flush(), Err(Errno::NOENT));
+        let mut again = Log::of(&store);
+        again.grow();
+        assert_eq!(again.flush(), Ok(()));
+    }
+}
