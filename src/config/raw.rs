@@ -57,6 +57,7 @@ pub struct RawJob {
     pub lock_wait: Option<Text>,
     pub timeout: Option<Text>,
     pub kill_after: Option<Text>,
+    pub leftovers: Option<Text>,
     pub retry: Option<Vec<Text>>,
     pub retry_wait: Option<Text>,
     pub success_codes: Option<Vec<Spanned<i64>>>,
@@ -98,7 +99,7 @@ pub enum RawWork {
 }
 
 /// Every key a job may have, for "did you mean".
-pub const JOB_KEYS: [&str; 47] = [
+pub const JOB_KEYS: [&str; 48] = [
     "command",
     "shell",
     "schedule",
@@ -117,6 +118,7 @@ pub const JOB_KEYS: [&str; 47] = [
     "lock_wait",
     "timeout",
     "kill_after",
+    "leftovers",
     "retry",
     "retry_wait",
     "success_codes",

@@ -158,8 +158,21 @@ pub struct Limits {
     pub timeout: Option<Duration>,
     /// From SIGTERM to SIGKILL.
     pub kill_after: Duration,
+    /// What becomes of processes that outlive the main one.
+    pub leftovers: Leftovers,
     /// A start begins no further task after that long.
     pub max_runtime: Option<Duration>,
+}
+
+/// What becomes of the processes that outlive the command itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leftovers {
+    /// They are ended.
+    Kill,
+    /// The run is over when they are.
+    Wait,
+    /// They go on, and the run is over.
+    Leave,
 }
 
 /// What follows a run that did not succeed.

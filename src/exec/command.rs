@@ -6,6 +6,17 @@ use std::time::Duration;
 
 use super::secrets::Secrets;
 
+/// What becomes of processes that outlive the command itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leftovers {
+    /// They get a second, then TERM, then KILL.
+    Kill,
+    /// The run is over when they are; its limits hold for them.
+    Wait,
+    /// They get a second, then go on without a guard.
+    Leave,
+}
+
 /// One command, ready to be run: nothing in it is substituted, searched for or added later.
 #[derive(Debug, Clone)]
 pub struct Command {
@@ -19,6 +30,8 @@ pub struct Command {
     pub timeout: Option<Duration>,
     /// From TERM (or the signal jobrun was stopped with) to KILL.
     pub kill_after: Duration,
+    /// What becomes of processes that outlive the command itself.
+    pub leftovers: Leftovers,
     /// File mode creation mask; `None` is jobrun's own.
     pub umask: Option<u32>,
     /// Niceness, -20 to 19; `None` is jobrun's own.

@@ -166,11 +166,20 @@ impl<'a> Guard<'a> {
         }
     }
 
+    /// Goes though processes of the tree live: they are no concern of anybody's now.
+    fn leave_rest(&mut self) -> ! {
+        if let Some(main) = self.main {
+            reap(main);
+        }
+        sys::exit_now(0)
+    }
+
     fn take_orders(&mut self) {
         while !self.is_orphaned {
             match Order::receive(self.plan.child.control.as_fd()) {
                 Received::Message(Order::Signal(signal)) => self.signal_tree(signal),
                 Received::Message(Order::Kill) => self.start_killing(),
+                Received::Message(Order::Leave) => self.leave_rest(),
                 Received::Nothing => break,
                 Received::Closed => self.become_orphan(),
             }

@@ -34,7 +34,7 @@ mod warden;
 mod wire;
 mod writer;
 
-pub use command::Command;
+pub use command::{Command, Leftovers};
 pub use ended::{Ended, Exit, How};
 pub use failure::StartFailure;
 pub use holder::{Holder, holder_of};

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
 use super::child::Child;
-use super::command::Command;
+use super::command::{Command, Leftovers};
 use super::ended::{Ended, Exit, How, Leftover};
 use super::failure::StartFailure;
 use super::guard::{KILL_INTERVAL, ORPHAN_GRACE};
@@ -24,7 +24,7 @@ use super::wire::{Received, Report, Stage};
 
 /// How long a command runs before what can be done meanwhile is done.
 const MOMENT: Duration = Duration::from_millis(50);
-/// How long descendants may outlive the command before they are ended.
+/// How long descendants may outlive the command before they are leftovers.
 const DRAIN: Duration = Duration::from_secs(1);
 /// From TERM to KILL for those that outlived it.
 const LEFTOVER_GRACE: Duration = Duration::from_secs(5);
@@ -106,6 +106,8 @@ enum Phase {
     Running,
     /// The command ended; its descendants get until then.
     Draining(Instant),
+    /// The command ended, its descendants have not: those that are waited for, or are being let go.
+    Outlived,
     /// The tree was asked to end, and is killed then.
     Ending(Instant),
     /// The tree is being killed; what lives then is unkillable.
@@ -189,18 +191,27 @@ impl<'a> Run<'a> {
     fn until_next_look(&self) -> Option<Timespec> {
         let now = Instant::now();
         let deadline = match self.phase {
-            Phase::Running => self
-                .command
-                .timeout
-                .and_then(|timeout| self.began.checked_add(timeout)),
+            Phase::Running | Phase::Outlived => None,
             Phase::Draining(at) | Phase::Ending(at) | Phase::Killing(at) => Some(at),
         };
+        let deadline = [deadline, self.timeout_at()].into_iter().flatten().min();
         let until_deadline = deadline.map(|at| at.saturating_duration_since(now));
         let look = self.warden.is_own().then_some(KILL_INTERVAL);
         let moment = self.meanwhile.is_some().then_some(self.began + MOMENT);
         let moment = moment.map(|at| at.saturating_duration_since(now));
         let wait = [until_deadline, look, moment].into_iter().flatten().min()?;
         Timespec::try_from(wait).ok()
+    }
+
+    /// When the run is timed out, if it can be: the command itself runs, or those of its descendants that belong to it.
+    fn timeout_at(&self) -> Option<Instant> {
+        let is_limited = match self.phase {
+            Phase::Running | Phase::Outlived => true,
+            Phase::Draining(_) => self.command.leftovers == Leftovers::Wait,
+            Phase::Ending(_) | Phase::Killing(_) => false,
+        };
+        let timeout = self.command.timeout.filter(|_| is_limited)?;
+        self.began.checked_add(timeout)
     }
 
     fn hear_guard(&mut self) -> Next {
@@ -238,7 +249,9 @@ impl<'a> Run<'a> {
             Report::Exited(exit) => {
                 let now = Instant::now();
                 self.exit = Some(exit);
-                self.over = Some(now);
+                if self.command.leftovers != Leftovers::Wait {
+                    self.over = Some(now);
+                }
                 if let Phase::Running = self.phase {
                     self.phase = Phase::Draining(now + DRAIN);
                 }
@@ -253,7 +266,7 @@ impl<'a> Run<'a> {
         }
         match self.phase {
             Phase::Killing(_) => self.warden.kill(),
-            Phase::Running | Phase::Draining(_) | Phase::Ending(_) => {
+            Phase::Running | Phase::Draining(_) | Phase::Outlived | Phase::Ending(_) => {
                 self.end_tree(
                     Signal::TERM.as_raw(),
                     self.command.kill_after.min(ORPHAN_GRACE),
@@ -266,13 +279,13 @@ impl<'a> Run<'a> {
         let Some(signal) = self.signals.stop_requested() else {
             return;
         };
-        match self.phase {
-            Phase::Running => {
+        match (self.phase, self.command.leftovers) {
+            (Phase::Running, _) | (Phase::Draining(_) | Phase::Outlived, Leftovers::Wait) => {
                 self.how = Some(How::Stopped(signal));
                 self.end_tree(signal, self.command.kill_after);
             }
-            Phase::Draining(_) => self.end_leftovers(),
-            Phase::Ending(_) | Phase::Killing(_) => {}
+            (Phase::Draining(_), _) => self.outlived(),
+            (Phase::Outlived | Phase::Ending(_) | Phase::Killing(_), _) => {}
         }
         if self.signals.is_urgent()
             && let Phase::Ending(_) = self.phase
@@ -283,28 +296,37 @@ impl<'a> Run<'a> {
 
     fn meet_deadlines(&mut self) -> Next {
         let now = Instant::now();
+        if self.timeout_at().is_some_and(|at| at <= now) {
+            self.how = Some(How::TimedOut);
+            self.end_tree(Signal::TERM.as_raw(), self.command.kill_after);
+        }
         match self.phase {
-            Phase::Running => {
-                let timeout = self.command.timeout;
-                if timeout.is_some_and(|timeout| now - self.began >= timeout) {
-                    self.how = Some(How::TimedOut);
-                    self.end_tree(Signal::TERM.as_raw(), self.command.kill_after);
-                }
-            }
-            Phase::Draining(at) if at <= now => self.end_leftovers(),
+            Phase::Draining(at) if at <= now => self.outlived(),
             Phase::Ending(at) if at <= now => self.kill_tree(),
             Phase::Killing(at) if at <= now => {
                 self.unkillable = self.warden.living().1;
                 return Next::Finish;
             }
-            Phase::Draining(_) | Phase::Ending(_) | Phase::Killing(_) => {}
+            Phase::Running
+            | Phase::Draining(_)
+            | Phase::Outlived
+            | Phase::Ending(_)
+            | Phase::Killing(_) => {}
         }
         Next::GoOn
     }
 
-    fn end_leftovers(&mut self) {
+    /// Descendants have outlived the command by more than a moment.
+    fn outlived(&mut self) {
         self.leftovers = self.warden.living();
-        self.end_tree(Signal::TERM.as_raw(), LEFTOVER_GRACE);
+        match self.command.leftovers {
+            Leftovers::Kill => self.end_tree(Signal::TERM.as_raw(), LEFTOVER_GRACE),
+            Leftovers::Wait => self.phase = Phase::Outlived,
+            Leftovers::Leave => {
+                self.warden.leave();
+                self.phase = Phase::Outlived;
+            }
+        }
     }
 
     fn end_tree(&mut self, signal: i32, grace: Duration) {

@@ -189,6 +189,17 @@ impl Warden {
         }
     }
 
+    /// Lets go of what outlived the command; it falls to init, or to whoever collects orphans above jobrun.
+    pub(super) fn leave(&mut self) {
+        // Else its processes became children of jobrun, and of the tree it ends should a later guard be killed.
+        let _ = set_child_subreaper(None);
+        match &self.hold {
+            Hold::Guard { control, .. } => Order::Leave.send(control.as_fd()),
+            Hold::Own { .. } => self.hold = Hold::Nothing,
+            Hold::Nothing => {}
+        }
+    }
+
     /// How many of the tree live, and the first of them by name.
     pub(super) fn living(&mut self) -> (usize, Vec<Leftover>) {
         let root = match &self.hold {

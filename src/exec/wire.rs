@@ -45,6 +45,8 @@ pub(super) enum Order {
     Signal(i32),
     /// Kill the tree, again and again until none of it lives.
     Kill,
+    /// Go: the command itself has ended, and what outlived it goes on.
+    Leave,
 }
 
 /// What came over the socket.
@@ -101,6 +103,7 @@ impl Order {
         match self {
             Self::Signal(signal) => [1, signal, 0, 0],
             Self::Kill => [2, 0, 0, 0],
+            Self::Leave => [3, 0, 0, 0],
         }
     }
 
@@ -108,6 +111,7 @@ impl Order {
         match words {
             [1, signal, ..] => Some(Self::Signal(signal)),
             [2, ..] => Some(Self::Kill),
+            [3, ..] => Some(Self::Leave),
             _ => None,
         }
     }
@@ -189,7 +193,7 @@ mod tests {
         ] {
             assert_eq!(Report::decode(report.encode()), Some(report));
         }
-        for order in [Order::Signal(15), Order::Kill] {
+        for order in [Order::Signal(15), Order::Kill, Order::Leave] {
             assert_eq!(Order::decode(order.encode()), Some(order));
         }
         assert_eq!(Order::decode([9, 0, 0, 0]), None);

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{SCHEMA, text};
 use crate::domain::decide::Recovered;
 use crate::domain::due::{Basis, Plan};
-use crate::domain::job::Job;
+use crate::domain::job::{Job, Leftovers};
 use crate::domain::lifecycle::{Outcome, Status, Trigger};
 use crate::domain::schedule::{Instant, Zone};
 use crate::domain::state::{Pause, PauseKind, Task};
@@ -293,13 +293,20 @@ pub fn say_finished(job: &Job, claimed: &Claimed, finish: &Finish) {
     let took = text::span(chrono::TimeDelta::milliseconds(finish.duration_ms));
     let run = claimed.run.as_str();
     let what = finish.last_error.as_deref().unwrap_or_default();
-    if let Some(leftovers) = &finish.leftovers {
-        tracing::warn!(
-            job = job.name,
-            run,
-            "{name} left processes behind, which were ended: {}",
-            processes(leftovers)
-        );
+    if let Some(leftovers) = finish.leftovers.as_deref().map(processes) {
+        match job.limits.leftovers {
+            Leftovers::Kill => tracing::warn!(
+                job = job.name,
+                run,
+                "{name} left processes behind, which were ended: {leftovers}; `leftovers = \"leave\"` lets them go on"
+            ),
+            Leftovers::Wait => {
+                tracing::debug!(job = job.name, run, "{name} was outlived by {leftovers}")
+            }
+            Leftovers::Leave => {
+                tracing::info!(job = job.name, run, "{name} has left running: {leftovers}")
+            }
+        }
     }
     if let Some(note) = &finish.note {
         tracing::warn!(job = job.name, run, "{name}: {note}");

@@ -11,7 +11,7 @@ use super::start::{Start, elapsed_ms};
 use super::verdict::{self, Verdict};
 use crate::commands::environment::{self, Facts, Variables};
 use crate::commands::output_index;
-use crate::domain::job::{Job, Ready, Work};
+use crate::domain::job::{Job, Leftovers, Ready, Work};
 use crate::domain::lifecycle;
 use crate::domain::schedule::Instant;
 use crate::error::Failure;
@@ -94,6 +94,11 @@ impl<'a> Setting<'a> {
             cwd: surroundings.cwd.clone(),
             timeout,
             kill_after: self.job.limits.kill_after,
+            leftovers: match self.job.limits.leftovers {
+                Leftovers::Kill => exec::Leftovers::Kill,
+                Leftovers::Wait => exec::Leftovers::Wait,
+                Leftovers::Leave => exec::Leftovers::Leave,
+            },
             umask: surroundings.umask,
             nice: surroundings.nice,
             output_file: output_file.map(PathBuf::from),
@@ -141,6 +146,7 @@ fn work(
             let command = setting.command(&ready.work, Some(left));
             command.map(|command| exec::Command {
                 output_file: None,
+                leftovers: exec::Leftovers::Kill,
                 ..command
             })
         };

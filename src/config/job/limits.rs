@@ -9,7 +9,7 @@ use super::{Builder, is_file_name, name_hint};
 use crate::config::raw::RawJob;
 use crate::config::values;
 use crate::domain::calendar::Period;
-use crate::domain::job::{CatchUp, Job, Limits, OnInterrupted, Policy, Retry, Snooze};
+use crate::domain::job::{CatchUp, Job, Leftovers, Limits, OnInterrupted, Policy, Retry, Snooze};
 
 /// `timeout` of a job that does not say.
 const TIMEOUT: Duration = Duration::from_secs(3600);
@@ -126,11 +126,21 @@ impl Builder<'_> {
                 Some("a hung run then holds the job's lock until somebody ends it".to_owned());
             self.warning(text.span(), "no time limit", hint);
         }
+        let leftovers = self.one_of(
+            raw.leftovers.as_ref(),
+            "leftovers",
+            &[
+                ("kill", Leftovers::Kill),
+                ("wait", Leftovers::Wait),
+                ("leave", Leftovers::Leave),
+            ],
+        );
         Limits {
             timeout: timeout.unwrap_or(Some(TIMEOUT)),
             kill_after: self
                 .read(raw.kill_after.as_ref(), values::duration)
                 .unwrap_or(KILL_AFTER),
+            leftovers: leftovers.unwrap_or(Leftovers::Kill),
             max_runtime: self.read(raw.max_runtime.as_ref(), values::duration),
         }
     }

@@ -46,6 +46,7 @@ pub fn merged(own: &RawJob, defaults: &RawJob) -> RawJob {
         lock_wait: own.lock_wait.or(defaults.lock_wait),
         timeout: own.timeout.or(defaults.timeout),
         kill_after: own.kill_after.or(defaults.kill_after),
+        leftovers: own.leftovers.or(defaults.leftovers),
         retry: own.retry.or(defaults.retry),
         retry_wait: own.retry_wait.or(defaults.retry_wait),
         success_codes: own.success_codes.or(defaults.success_codes),

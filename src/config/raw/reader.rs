@@ -158,6 +158,7 @@ impl Reader<'_> {
             "retry" => job.retry = self.durations("retry", value),
             "retry_wait" => job.retry_wait = self.duration("retry_wait", value),
             "success_codes" => job.success_codes = self.integers("success_codes", value),
+            "leftovers" => job.leftovers = self.text("leftovers", value, "\"kill\""),
             "on_interrupted" => {
                 job.on_interrupted = self.text("on_interrupted", value, "\"retry\"");
             }

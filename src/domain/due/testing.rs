@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::domain::job::Policy;
-use crate::domain::job::{CatchUp, Limits, OnInterrupted, Retry, Work};
+use crate::domain::job::{CatchUp, Leftovers, Limits, OnInterrupted, Retry, Work};
 use crate::domain::lifecycle::Trigger;
 use crate::domain::schedule::{Cron, testing::zone};
 use crate::domain::state::Task;
@@ -34,6 +34,7 @@ pub fn job(schedule: &str, timezone: &str) -> Job {
         limits: Limits {
             timeout: None,
             kill_after: Duration::from_secs(10),
+            leftovers: Leftovers::Kill,
             max_runtime: None,
         },
         retry: Retry {

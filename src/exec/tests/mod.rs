@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::live::{LiveStream, Sink};
 use super::secrets::Secrets;
 use super::signals::Signals;
-use super::{Command, Ended, Kept, Tag, supervise};
+use super::{Command, Ended, Kept, Leftovers, Tag, supervise};
 
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
@@ -22,6 +22,7 @@ fn command(argv: &[&str]) -> Command {
         cwd: None,
         timeout: None,
         kill_after: Duration::from_secs(20),
+        leftovers: Leftovers::Kill,
         umask: None,
         nice: None,
         output_file: None,
