@@ -4,7 +4,7 @@ mod support;
 
 use std::fs;
 
-use support::{ONE_SLOT, Scenario, is_root};
+use support::{ONE_SLOT, Scenario, is_root, skip};
 
 /// A job that would leave a trace, with this store.
 fn with_store(url: &str) -> Scenario {
@@ -167,4 +167,41 @@ fn a_store_of_somebody_else() {
             .says(&["jobrun.db", "by user id", "hint: "]);
         assert!(scenario.files() == before);
     }
+}
+
+// P58
+#[test]
+fn a_shared_file_system_is_refused_by_its_name() {
+    let scenario = Scenario::new(
+        "[store]\nurl = 'sqlite:shared/jobrun.db'\n[jobs.j]\ncommand = ['touch', 'ran']\n",
+    );
+    for name in ["local", "shared"] {
+        fs::create_dir(scenario.path(name)).expect("made");
+    }
+    let mounted = scenario
+        .program("bindfs", ["local", "shared"])
+        .output()
+        .is_ok_and(|mount| mount.status.success());
+    if !mounted {
+        skip(
+            "a shared file system is made with bindfs, which is not installed or not allowed here",
+        );
+        return;
+    }
+    let started = scenario.run("run j --now");
+    let checked = scenario.run("check");
+    let unmounted = scenario.program("umount", ["shared"]).status();
+    assert!(unmounted.is_ok_and(|status| status.success()));
+    for ended in [started, checked] {
+        ended.exits(125).says(&[
+            "shared/jobrun.db`: it is on a shared file system (FUSE)",
+            "put it on a local disk",
+            "PostgreSQL",
+        ]);
+    }
+    assert!(!scenario.path("ran").exists());
+    assert_eq!(
+        fs::read_dir(scenario.path("local")).expect("read").count(),
+        0
+    );
 }

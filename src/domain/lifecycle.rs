@@ -1,5 +1,7 @@
 //! How a task lives: what the end of a run makes of it.
 
+use serde::{Deserialize, Serialize};
+
 use chrono::TimeDelta;
 
 use super::job::{Job, OnInterrupted};
@@ -94,6 +96,14 @@ macro_rules! stored_words {
                 match word { $($word => Some(Self::$variant),)+ _ => None }
             }
         }
+
+        impl<'de> serde::Deserialize<'de> for $kind {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let word = <std::borrow::Cow<'de, str> as serde::Deserialize>::deserialize(deserializer)?;
+                let unknown = || serde::de::Error::unknown_variant(&word, &[$($word),+]);
+                Self::from_word(&word).ok_or_else(unknown)
+            }
+        }
     };
 }
 pub(super) use {stored_words, words};
@@ -125,7 +135,7 @@ stored_words!(Outcome {
 });
 
 /// What the end of a run makes of its task.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Update {
     /// Where it stands now.
     pub status: Status,

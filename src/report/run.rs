@@ -301,10 +301,10 @@ pub fn say_finished(job: &Job, claimed: &Claimed, finish: &Finish) {
                 "{name} left processes behind, which were ended: {leftovers}; `leftovers = \"leave\"` lets them go on"
             ),
             Leftovers::Wait => {
-                tracing::debug!(job = job.name, run, "{name} was outlived by {leftovers}")
+                tracing::debug!(job = job.name, run, "{name} was outlived by {leftovers}");
             }
             Leftovers::Leave => {
-                tracing::info!(job = job.name, run, "{name} has left running: {leftovers}")
+                tracing::info!(job = job.name, run, "{name} has left running: {leftovers}");
             }
         }
     }

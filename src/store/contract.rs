@@ -10,7 +10,7 @@ use super::*;
 use crate::domain::calendar::Period;
 use crate::domain::decide::{self, Ask, Then};
 use crate::domain::due::Reason;
-use crate::domain::due::testing::job;
+use crate::domain::due::testing::{job, task};
 use crate::domain::job::{Job, Policy};
 use crate::domain::lifecycle::{self, Outcome, Status, Trigger, Update};
 use crate::domain::schedule::testing::zone;
@@ -138,6 +138,28 @@ fn finish(claimed: &Claimed, outcome: Outcome, update: Update, now: &str) -> Fin
         update,
         pause_after: None,
     }
+}
+
+/// The end of some run that succeeded.
+pub fn a_finish() -> Finish {
+    let now = "2026-05-05T12:00:00Z";
+    let update = Update {
+        status: Status::Succeeded,
+        reason: None,
+        due_at: at(now),
+        attempts: 1,
+        interruptions: 0,
+    };
+    let claimed = Claimed {
+        run: "run-1".into(),
+        task: task(1, at(now)),
+        attempt: 1,
+        trigger: Trigger::Schedule,
+        token: "token-1".into(),
+        fence: 1,
+        started_at: at(now),
+    };
+    finish(&claimed, Outcome::Succeeded, update, now)
 }
 
 fn a_new_job_is_anchored_and_runs_nothing(bench: &mut Bench) {
@@ -855,6 +877,18 @@ fn the_tasks_around_a_slot_are_found(bench: &mut Bench) {
     );
 }
 
+fn a_note_is_added_to_what_is_noted(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    bench.owed(&job, "2026-05-05T11:59:00Z");
+    let claimed = bench.owed(&job, "2026-05-05T12:00:01Z").claimed;
+    let run = claimed.expect("claimed").run;
+    for note in ["first", "second"] {
+        bench.store.add_note(&run, note).expect("added");
+    }
+    let runs = bench.store.history("j", 1, false, false).expect("runs");
+    assert_eq!(runs[0].note.as_deref(), Some("first; second"));
+}
+
 fn the_clock_is_read_in_whole_milliseconds(bench: &mut Bench) {
     let now = bench.store.now().expect("read");
     assert_eq!(now.timestamp_subsec_nanos() % 1_000_000, 0);
@@ -932,5 +966,6 @@ contract!(sqlite, super::sqlite;
     a_pause_before_the_first_start_leaves_its_slots_out,
     slots_lost_in_a_row_pause_the_job_too,
     the_tasks_around_a_slot_are_found,
+    a_note_is_added_to_what_is_noted,
     the_clock_is_read_in_whole_milliseconds,
 );

@@ -89,6 +89,10 @@ impl<S: Store> Store for Failing<S> {
         self.call(|store| store.step(step, decide))
     }
 
+    fn add_note(&mut self, run: &str, note: &str) -> Result<(), StoreError> {
+        self.call(|store| store.add_note(run, note))
+    }
+
     fn settle(&mut self) {
         self.store.settle();
     }

@@ -9,6 +9,7 @@ mod contract;
 #[cfg(test)]
 pub mod failing;
 mod records;
+pub mod spool;
 pub mod sqlite;
 
 use std::fmt;
@@ -46,6 +47,9 @@ pub trait Store {
     /// Begins to make a claim outlive a loss of power, and does not wait for that. Called once its command has run for a
     /// moment; the record of a shorter run does both at once.
     fn settle(&mut self);
+
+    /// Adds to what is noted about a run.
+    fn add_note(&mut self, run: &str, note: &str) -> Result<(), StoreError>;
 
     /// Records the end of a run and what it makes of its task, in one transaction.
     fn finish(&mut self, finish: &Finish) -> Result<Recorded, StoreError>;
@@ -145,6 +149,8 @@ pub struct StoreError {
     pub hint: Option<String>,
     /// Whether another program keeps the store locked, so that waiting may help.
     pub is_locked: bool,
+    /// Whether its disk is full, so that giving up the reserve may help.
+    pub is_full: bool,
 }
 
 impl StoreError {
@@ -155,6 +161,7 @@ impl StoreError {
             message: message.into(),
             hint: None,
             is_locked: false,
+            is_full: false,
         }
     }
 

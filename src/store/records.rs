@@ -1,6 +1,7 @@
 //! What goes into a store's verbs and what comes out of them.
 
 use chrono::{NaiveDateTime, TimeDelta};
+use serde::{Deserialize, Serialize};
 
 use crate::domain::decide::{Ask, Recovered, Then};
 use crate::domain::due::{Plan, Reason};
@@ -116,7 +117,7 @@ pub struct Claimed {
 }
 
 /// The end of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Finish {
     /// The run.
     pub run: RunId,
@@ -139,6 +140,7 @@ pub struct Finish {
     /// The command's process id.
     pub pid: Option<u32>,
     /// Kept output, in order of arrival.
+    #[serde(with = "super::spool::bytes_as_text")]
     pub output: Vec<u8>,
     /// JSON: which bytes of `output` came from which stream, and what was left out.
     pub output_index: String,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant as Moment};
 
 use chrono::TimeDelta;
 
+use super::spooled;
 use super::start::{Start, elapsed_ms};
 use super::verdict::{self, Verdict};
 use crate::commands::environment::{self, Facts, Variables};
@@ -53,7 +54,12 @@ pub(super) enum Record {
     /// Another run has taken over.
     TooLate,
     /// It could not be written.
-    Failed(StoreError),
+    Failed {
+        /// Why.
+        error: StoreError,
+        /// Where it is now.
+        kept: String,
+    },
 }
 
 /// What the processes of a run are made from.
@@ -279,7 +285,10 @@ pub(super) fn record(start: &mut Start<'_>, finish: &Finish) -> Record {
     match try_to_record(start, finish) {
         Ok(Recorded::Done { is_paused }) => Record::Written { is_paused },
         Ok(Recorded::TooLate) => Record::TooLate,
-        Err(error) => Record::Failed(error),
+        Err(error) => Record::Failed {
+            kept: spooled::keep(start, finish, &error),
+            error,
+        },
     }
 }
 
@@ -297,13 +306,13 @@ pub(super) fn say(job: &Job, claimed: &Claimed, finish: &Finish, record: &Record
             let message = "its result came too late: another run has taken over";
             tracing::error!(job = job.name, run, "{message}");
         }
-        Record::Failed(error) => {
+        Record::Failed { error, kept } => {
             report::run::not_recorded(job, claimed, finish);
             let outcome = finish.outcome;
             tracing::error!(
                 job = job.name,
                 run,
-                "its outcome ({outcome}) could not be recorded: {error}"
+                "its outcome ({outcome}) could not be recorded: {error}; {kept}"
             );
         }
     }
@@ -321,9 +330,13 @@ fn try_to_record(start: &mut Start<'_>, finish: &Finish) -> Result<Recorded, Sto
         } else {
             RECORD_WAIT
         };
-        if recorded.is_ok() || began.elapsed() >= limit {
-            start.store.set_patience(None);
-            return recorded;
+        match recorded {
+            Err(error) if error.is_full && start.spool.give_up_reserve() => continue,
+            Err(_) if began.elapsed() < limit => {}
+            recorded => {
+                start.store.set_patience(None);
+                return recorded;
+            }
         }
         std::thread::sleep(RECORD_PAUSE);
     }

@@ -15,6 +15,7 @@ use crate::domain::state::{Spec, State};
 use crate::error::{Error, Failure};
 use crate::exec::Signals;
 use crate::report;
+use crate::store::spool::Spool;
 use crate::store::{Head, Look, Step, Stepped, Store, StoreError};
 
 impl Start<'_> {
@@ -65,8 +66,8 @@ impl Start<'_> {
             last_host = state.in_force().map(|version| version.host.clone());
             decide::decide(job, state, now, ask, &|name| config.tz.zone(name).ok())
         };
-        let signals = self.signals;
-        let stepped = patiently(self.store.as_mut(), signals, |store| {
+        let (signals, spool) = (self.signals, &self.spool);
+        let stepped = patiently(self.store.as_mut(), signals, spool, |store| {
             store.step(&step, &mut decide)
         })?;
         report::run::say_recovered(job, &stepped.recovered);
@@ -101,10 +102,12 @@ const LOCKED_WAIT: Duration = Duration::from_secs(30);
 /// In steps of this, so that a stop is noticed.
 const LOCKED_STEP: Duration = Duration::from_millis(500);
 
-/// Makes a call of the store, waiting while another program keeps it locked, but not once jobrun is told to stop.
+/// Makes a call of the store, waiting while another program keeps it locked, but not once jobrun is told to stop. A full
+/// disk gets the reserve.
 fn patiently<T>(
     store: &mut dyn Store,
     signals: &Signals,
+    spool: &Spool,
     mut call: impl FnMut(&mut dyn Store) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     let began = Moment::now();
@@ -114,6 +117,7 @@ fn patiently<T>(
         let is_over = began.elapsed() >= LOCKED_WAIT || signals.stop_requested().is_some();
         match answer {
             Err(error) if error.is_locked && !is_over => {}
+            Err(error) if error.is_full && spool.give_up_reserve() => {}
             answer => {
                 store.set_patience(None);
                 return answer;

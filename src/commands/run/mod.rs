@@ -7,6 +7,7 @@ mod locks;
 mod look;
 mod many;
 mod slot;
+mod spooled;
 mod start;
 #[cfg(test)]
 mod tests;

@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use super::attempt::{self, Record};
 use super::locks::{self, Held};
-use super::{Patience, say_busy};
-use crate::commands::output_index;
+use super::{Patience, say_busy, spooled};
+use crate::commands::{output_index, state_dir};
 use crate::config::Config;
 use crate::domain::decide::{Ask, Awaited, Then};
 use crate::domain::job::{Job, Output, Policy};
@@ -19,6 +19,7 @@ use crate::error::{Ending, Error, Failure};
 use crate::exec::{Holder, LiveStream, Signals, Sink};
 use crate::report;
 use crate::report::text;
+use crate::store::spool::Spool;
 use crate::store::{Claimed, Event, Finish, Runner, Store};
 
 /// A start of a job.
@@ -29,6 +30,7 @@ pub(super) struct Start<'a> {
     pub(super) signals: &'a Signals,
     pub(super) sink: Sink,
     pub(super) runner: Runner,
+    pub(super) spool: Spool,
     is_json: bool,
     /// Kept output is passed on after a run that did not succeed.
     is_replayed: bool,
@@ -88,6 +90,7 @@ impl<'a> Start<'a> {
             signals,
             sink: Sink::new(live),
             runner,
+            spool: Spool::in_folder(&state_dir(&config.store)),
             is_json,
             is_replayed: output == Output::OnFailure,
             began: Moment::now(),
@@ -131,6 +134,7 @@ impl<'a> Start<'a> {
             if !held.take_place(config, job, signals)? {
                 return Ok(self.stopped());
             }
+            spooled::record(self)?;
             let (worked, seen) = self.work_off(&mut held)?;
             held.release();
             if let Worked::Ended(ending) = worked {
@@ -163,6 +167,7 @@ impl<'a> Start<'a> {
         if !held.take_place(self.config, self.job, self.signals)? {
             return Ok(self.stopped());
         }
+        spooled::record(self)?;
         let now = self.store.now()?;
         if let Some(pause) = self.pause(now)? {
             report::run::say_runs_though_paused(self.job, &pause);
@@ -330,7 +335,7 @@ impl<'a> Start<'a> {
                 stopped.or(ended.has_unkillable.then(|| self.ending()))
             }
             Record::TooLate => Some(Ending::LockLost),
-            Record::Failed(_) => Some(match self.ending() {
+            Record::Failed { .. } => Some(match self.ending() {
                 Ending::Done => Ending::NotRecorded,
                 ending => ending,
             }),

@@ -50,6 +50,15 @@ pub(super) fn finish(db: &Connection, finish: &Finish) -> rusqlite::Result<Recor
     Ok(Recorded::Done { is_paused })
 }
 
+/// Adds to what is noted about a run.
+pub(super) fn add_note(db: &Connection, run: &str, note: &str) -> rusqlite::Result<()> {
+    db.execute(
+        "UPDATE jobrun_run SET note = coalesce(note || '; ', '') || ?2 WHERE id = ?1",
+        params![run, note],
+    )?;
+    Ok(())
+}
+
 /// Whether this very end is on record: it was written, and only the answer was lost.
 fn is_written(db: &Connection, finish: &Finish) -> rusqlite::Result<bool> {
     db.prepare_cached(

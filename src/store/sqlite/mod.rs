@@ -6,6 +6,7 @@ mod log;
 mod make;
 mod open;
 mod pause;
+mod place;
 #[cfg(test)]
 pub mod plans;
 mod read;
@@ -140,6 +141,10 @@ impl Store for Sqlite {
     ) -> Result<Stepped, StoreError> {
         let is_claimed = |stepped: &Stepped| stepped.claimed.is_some();
         self.write_and(|db| step::step(db, step, decide), is_claimed)
+    }
+
+    fn add_note(&mut self, run: &str, note: &str) -> Result<(), StoreError> {
+        self.write(|db| finish::add_note(db, run, note))
     }
 
     fn settle(&mut self) {

@@ -9,6 +9,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionB
 
 use super::Sqlite;
 use super::log::Log;
+use super::place::shared_file_system;
 use rustix::fs::{Access, access};
 
 use crate::plain;
@@ -289,6 +290,14 @@ fn refuse_unusable(path: &Path) -> Result<(), StoreError> {
             StoreError::new(place, message).hint(format!("mkdir -p '{}'", folder.display()))
         );
     }
+    if let Some(name) = shared_file_system(path) {
+        let message =
+            format!("it is on a shared file system ({name}), which cannot keep starts apart");
+        return Err(StoreError::new(place, message).hint(
+            "put it on a local disk of the one host that runs the jobs; several hosts need a PostgreSQL store, which \
+             this version of jobrun does not have yet",
+        ));
+    }
     Ok(())
 }
 
@@ -339,6 +348,7 @@ pub(super) fn store_error(path: &Path, error: &rusqlite::Error) -> StoreError {
     };
     let mut said = StoreError::new(place, message);
     said.is_locked = is_busy(error);
+    said.is_full = error.sqlite_error_code() == Some(ErrorCode::DiskFull);
     match hint {
         Some(hint) => said.hint(hint),
         None => said,

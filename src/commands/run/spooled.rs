@@ -1,0 +1,77 @@
+//! Results that an earlier start of the job could not record: recorded now, before anything else is decided.
+
+use super::start::Start;
+use crate::error::Error;
+use crate::store::spool::Kept;
+use crate::store::{Finish, Recorded, StoreError};
+
+/// Sets space aside for a full disk, and records what is kept of the job. Only under its lock, so that no other start
+/// takes such a run for lost meanwhile.
+pub(super) fn record(start: &mut Start<'_>) -> Result<(), Error> {
+    start.spool.reserve();
+    let job = &start.job.name;
+    for kept in start.spool.kept(job) {
+        match kept {
+            Ok(kept) => record_one(start, &kept)?,
+            Err(path) => tracing::error!(
+                job,
+                "a result that was kept in a file cannot be read: `{}`",
+                path.display()
+            ),
+        }
+    }
+    Ok(())
+}
+
+fn record_one(start: &mut Start<'_>, kept: &Kept) -> Result<(), Error> {
+    let finish = &kept.finish;
+    let (job, run) = (&start.job.name, finish.run.as_str());
+    match start.store.finish(finish)? {
+        Recorded::Done { .. } => {
+            let outcome = finish.outcome;
+            tracing::warn!(
+                job,
+                run,
+                "recorded the outcome ({outcome}) of an earlier run, which could not be recorded then"
+            );
+        }
+        Recorded::TooLate => {
+            start.store.add_note(run, &too_late(finish))?;
+            tracing::warn!(
+                job,
+                run,
+                "the outcome of an earlier run comes too late: it is noted with the run"
+            );
+        }
+    }
+    if let Err(error) = kept.forget() {
+        tracing::debug!(job, run, "the file of a recorded result stays: {error}");
+    }
+    Ok(())
+}
+
+/// What the run came to, for one that was given up meanwhile.
+fn too_late(finish: &Finish) -> String {
+    let code = finish.exit_code.map(|code| format!(", exit {code}"));
+    let (outcome, code) = (finish.outcome, code.unwrap_or_default());
+    format!("its outcome came too late: {outcome}{code}")
+}
+
+/// What became of a result that the store does not take.
+pub(super) fn keep(start: &Start<'_>, finish: &Finish, error: &StoreError) -> String {
+    let (job, run) = (&start.job.name, finish.run.as_str());
+    // Freed before, should the disk be what is in the way.
+    if error.is_full {
+        start.spool.give_up_reserve();
+    }
+    match start.spool.keep(job, finish) {
+        Ok(path) => format!(
+            "kept in `{}`, from where the next start of the job records it",
+            path.display()
+        ),
+        Err(error) => {
+            tracing::debug!(job, run, "not kept in a file either: {error}");
+            "it is only in the line above: the next start takes the run for lost".to_owned()
+        }
+    }
+}
