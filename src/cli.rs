@@ -79,7 +79,8 @@ impl Cli {
             | Command::Slots(Slots { job, .. })
             | Command::Pause(Pause { job, .. })
             | Command::Resume(Resume { job, .. })
-            | Command::Cursor(Cursor { job, .. }) => Some(job),
+            | Command::Cursor(Cursor { job, .. })
+            | Command::Unlock(Unlock { job, .. }) => Some(job),
             Command::Status(_) | Command::Logs(_) | Command::Check(_) | Command::Init(_) => None,
         }
     }
@@ -156,6 +157,11 @@ pub enum Command {
         after_help = "Example:\n  jobrun cursor daily_points --set 2026-11-30T00:00 --note 'imported by hand'"
     )]
     Cursor(Cursor),
+    /// Free a job's lock from processes that outlived a killed jobrun
+    #[command(
+        after_help = "Example:\n  jobrun unlock daily_points --kill-orphans --note 'nfs is back'"
+    )]
+    Unlock(Unlock),
 }
 
 /// `jobrun run`.
@@ -315,5 +321,21 @@ pub struct Cursor {
     pub set: Option<String>,
     /// Why, kept on record
     #[arg(long, value_name = "TEXT", requires = "set")]
+    pub note: Option<String>,
+}
+
+/// `jobrun unlock`.
+#[derive(Debug, Args)]
+pub struct Unlock {
+    /// The job
+    pub job: String,
+    /// Kill those processes; the lock is free when none of them lives
+    #[arg(long, conflicts_with = "force")]
+    pub kill_orphans: bool,
+    /// Free the lock though they live on, as they cannot be killed
+    #[arg(long)]
+    pub force: bool,
+    /// Why, kept on record
+    #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,
 }

@@ -12,6 +12,7 @@ mod pause;
 mod run;
 mod slots;
 mod status;
+mod unlock;
 
 use std::path::PathBuf;
 
@@ -68,6 +69,7 @@ pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
         Command::Pause(args) => pause::pause(&config, args),
         Command::Resume(args) => pause::resume(&config, args),
         Command::Cursor(args) => cursor::cursor(&config, args),
+        Command::Unlock(args) => unlock::unlock(&config, args),
         Command::Check(args) => check::check(&around, args),
         Command::Init(args) => init::init(cli.config.as_deref(), args),
     }
@@ -123,6 +125,25 @@ fn is_held(url: &store::Url, job: &str, running: Option<&store::Run>) -> Result<
             ))
             .into()),
     }
+}
+
+/// A hold on the job's own lock by processes whose jobrun is gone: nobody but them, and their guard, keeps it.
+fn orphaned(url: &store::Url, job: &str) -> Option<exec::Hold> {
+    let hold = exec::Hold::on(&lock_path(url, job)).ok().flatten();
+    hold.filter(exec::Hold::is_orphaned)
+}
+
+/// `sleep 100` (pid 4711), and so on.
+fn process_names(processes: &[exec::Leftover]) -> String {
+    let names = processes.iter().map(|process| {
+        let argv: Vec<_> = process
+            .argv
+            .iter()
+            .map(|word| word.to_string_lossy())
+            .collect();
+        format!("`{}` (pid {})", argv.join(" "), process.pid)
+    });
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// What the store is called in messages: its URL without anything secret.

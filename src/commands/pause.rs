@@ -103,7 +103,13 @@ pub fn see(store: &mut dyn Store, job: &Job, now: Instant) -> Result<(), Error> 
     Ok(())
 }
 
-fn event(at: Instant, action: &'static str, detail: String, note: Option<&String>) -> Event {
+/// What somebody does by hand, as it goes on record.
+pub(super) fn event(
+    at: Instant,
+    action: &'static str,
+    detail: String,
+    note: Option<&String>,
+) -> Event {
     Event {
         at,
         action,

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use super::run::{after, look};
-use super::{is_held, store_name};
+use super::{is_held, orphaned, process_names, store_name};
 use crate::cli;
 use crate::config::Config;
 use crate::domain::decide::{self, Ask};
@@ -54,18 +54,18 @@ pub fn status(config: &Config, args: &cli::Status) -> Result<Ending, Error> {
             ),
             None => (None, None),
         };
+        let running = summary
+            .as_ref()
+            .and_then(|summary| summary.running.as_ref());
+        let is_held = is_held(&config.store, name, running)?;
+        let orphans = is_held.then(|| orphaned(&config.store, name)).flatten();
         standings.push(Standing {
             name,
             job,
             pause,
             blocker,
-            is_held: is_held(
-                &config.store,
-                name,
-                summary
-                    .as_ref()
-                    .and_then(|summary| summary.running.as_ref()),
-            )?,
+            is_held,
+            orphans: orphans.map_or_else(String::new, |hold| process_names(&hold.orphans())),
             summary: summary.unwrap_or_default(),
             now,
         });

@@ -4,12 +4,16 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rustix::process::getpid;
+use rustix::process::{Pid, Signal, getpid, kill_process};
 use rustix::system::uname;
 use serde::{Deserialize, Serialize};
 
-use super::tree::look_at;
+use super::ended::Leftover;
+use super::guard::KILL_INTERVAL;
+use super::tree::{Tree, look_at};
 
 /// What is read of a lock file: a holder is a few hundred bytes.
 const HOLDER_BYTES: usize = 4096;
@@ -50,6 +54,19 @@ impl Holder {
         }
     }
 
+    /// Whether the process lives; one of another host cannot be seen, and counts as living.
+    fn lives(&self) -> bool {
+        let here = uname();
+        if self.host != here.nodename().to_string_lossy() {
+            return true;
+        }
+        let process = Pid::from_raw(self.pid.cast_signed()).and_then(look_at);
+        process.is_some_and(|process| {
+            self.started
+                .is_none_or(|started| started == process.started)
+        })
+    }
+
     /// A holder that has not said who it is.
     fn unknown(pid: u32) -> Self {
         Self {
@@ -80,6 +97,68 @@ pub fn holder_of(path: &Path) -> io::Result<Option<Holder>> {
         None => guard_with(&metadata),
     };
     Ok(pid.map(|pid| announced.unwrap_or_else(|| Holder::unknown(pid))))
+}
+
+/// A lock that is held, and by what.
+pub struct Hold {
+    /// Who took it.
+    pub holder: Holder,
+    /// The guard that still holds it for a holder that is gone.
+    guard: Option<Pid>,
+}
+
+impl Hold {
+    /// Who holds the lock of this file now, `None` when it is free or has never existed.
+    pub fn on(path: &Path) -> io::Result<Option<Self>> {
+        let Some(holder) = holder_of(path)? else {
+            return Ok(None);
+        };
+        let guard = if holder.lives() {
+            None
+        } else {
+            guard_with(&fs::metadata(path)?).and_then(|pid| Pid::from_raw(pid.cast_signed()))
+        };
+        Ok(Some(Self { holder, guard }))
+    }
+
+    /// Whether who took it is gone, and only processes of theirs keep it.
+    pub fn is_orphaned(&self) -> bool {
+        self.guard.is_some()
+    }
+
+    /// The processes that keep it though their jobrun is gone, the first of them.
+    pub fn orphans(&self) -> Vec<Leftover> {
+        let mut tree = Tree::new();
+        self.scan(&mut tree);
+        tree.named()
+    }
+
+    /// Kills those processes, for as long as `patience`; those that live on.
+    pub fn kill_orphans(&self, patience: Duration) -> Vec<Leftover> {
+        let end = Instant::now() + patience;
+        let mut tree = Tree::new();
+        loop {
+            self.scan(&mut tree);
+            if tree.living().next().is_none() || Instant::now() >= end {
+                return tree.named();
+            }
+            tree.signal(None, Signal::KILL);
+            thread::sleep(KILL_INTERVAL);
+        }
+    }
+
+    /// Takes the lock from its guard: it is free then, whatever lives.
+    pub fn kill_guard(&self) {
+        if let Some(guard) = self.guard {
+            let _ = kill_process(guard, Signal::KILL);
+        }
+    }
+
+    fn scan(&self, tree: &mut Tree) {
+        if let Some(guard) = self.guard {
+            tree.scan(guard);
+        }
+    }
 }
 
 /// What is written in the lock file, whoever wrote it.

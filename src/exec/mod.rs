@@ -35,9 +35,9 @@ mod wire;
 mod writer;
 
 pub use command::{Command, Leftovers};
-pub use ended::{Ended, Exit, How};
+pub use ended::{Ended, Exit, How, Leftover};
 pub use failure::StartFailure;
-pub use holder::{Holder, holder_of};
+pub use holder::{Hold, Holder, holder_of};
 pub use live::{LiveStream, Sink};
 pub use lock::{Attempt, LockError, LockFile};
 pub use output::{Kept, Tag};

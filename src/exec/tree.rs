@@ -1,8 +1,11 @@
 //! Finds every descendant of a process in `/proc`, and sends signals to them; without allocating, as the guard must not.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsString};
+use std::fs::File;
+use std::io::Read as _;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
 
 use rustix::fs::{Mode, OFlags, RawDir, open, openat};
 use rustix::io::{Errno, read};
@@ -10,6 +13,12 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open, pidfd_send_signal,
 };
 
+use super::ended::Leftover;
+
+/// Processes named in a result; more are only counted.
+const NAMED_MAX: usize = 8;
+/// Bytes of a command line that are read.
+const COMMAND_LINE_BYTES: u64 = 4096;
 /// Processes looked at in one scan. What is beyond is found in a later one, when the tree has become smaller.
 const TABLE_ENTRIES: usize = 65_536;
 /// Enough of `/proc/PID/stat` for its first 22 fields, with the longest name.
@@ -105,6 +114,16 @@ impl Tree {
         self.processes
             .iter()
             .filter(|process| process.is_descendant && !process.is_ended)
+    }
+
+    /// The first of those that live, by name. Allocates.
+    pub(super) fn named(&self) -> Vec<Leftover> {
+        let named = self.living().take(NAMED_MAX).map(|process| {
+            let pid = raw(process.pid).unsigned_abs();
+            let argv = command_line(pid);
+            Leftover { pid, argv }
+        });
+        named.collect()
     }
 
     /// The children of `parent` that have ended and wait to be reaped.
@@ -223,6 +242,29 @@ fn parse_number(digits: &[u8]) -> Option<u64> {
         let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
         number.checked_mul(10)?.checked_add(digit)
     })
+}
+
+fn command_line(pid: u32) -> Vec<OsString> {
+    let line = read_start(&format!("/proc/{pid}/cmdline"));
+    if line.is_empty() {
+        let name = read_start(&format!("/proc/{pid}/comm"));
+        let name = String::from_utf8_lossy(&name);
+        return vec![format!("[{}]", name.trim_end()).into()];
+    }
+    line.strip_suffix(b"\0")
+        .unwrap_or(&line)
+        .split(|byte| *byte == 0)
+        .map(|argument| OsString::from_vec(argument.to_vec()))
+        .collect()
+}
+
+fn read_start(path: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Ok(file) = File::open(path) {
+        // A process that is gone by now has no command line.
+        let _ = file.take(COMMAND_LINE_BYTES).read_to_end(&mut bytes);
+    }
+    bytes
 }
 
 fn raw(pid: Pid) -> i32 {

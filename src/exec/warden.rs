@@ -1,10 +1,6 @@
 //! jobrun's hold on the tree: through the guard, or, should the guard be killed, by its own hands.
 
-use std::ffi::OsString;
-use std::fs::File;
-use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -17,11 +13,6 @@ use super::guard::{LOCKS_MAX, Plan, guard};
 use super::sys;
 use super::tree::Tree;
 use super::wire::{Order, Received, Report};
-
-/// Processes named in a result; more are only counted.
-const NAMED_MAX: usize = 8;
-/// Bytes of a command line that are read.
-const COMMAND_LINE_BYTES: u64 = 4096;
 
 /// Ends the tree when told to, and knows when none of it lives.
 pub(super) struct Warden {
@@ -208,34 +199,6 @@ impl Warden {
             Hold::Nothing => return (0, Vec::new()),
         };
         self.tree.scan(root);
-        let named = self.tree.living().take(NAMED_MAX).map(|process| {
-            let pid = process.pid.as_raw_nonzero().get().unsigned_abs();
-            let argv = command_line(pid);
-            Leftover { pid, argv }
-        });
-        (self.tree.living().count(), named.collect())
+        (self.tree.living().count(), self.tree.named())
     }
-}
-
-fn command_line(pid: u32) -> Vec<OsString> {
-    let line = read_start(&format!("/proc/{pid}/cmdline"));
-    if line.is_empty() {
-        let name = read_start(&format!("/proc/{pid}/comm"));
-        let name = String::from_utf8_lossy(&name);
-        return vec![format!("[{}]", name.trim_end()).into()];
-    }
-    line.strip_suffix(b"\0")
-        .unwrap_or(&line)
-        .split(|byte| *byte == 0)
-        .map(|argument| OsString::from_vec(argument.to_vec()))
-        .collect()
-}
-
-fn read_start(path: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    if let Ok(file) = File::open(path) {
-        // A process that is gone by now has no command line.
-        let _ = file.take(COMMAND_LINE_BYTES).read_to_end(&mut bytes);
-    }
-    bytes
 }

@@ -8,6 +8,7 @@ pub mod run;
 pub mod slots;
 pub mod status;
 pub mod table;
+pub mod termination;
 pub mod text;
 
 use std::io::{self, IsTerminal as _, Write};

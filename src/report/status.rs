@@ -91,6 +91,8 @@ pub struct Standing<'a> {
     pub now: Instant,
     /// Whether somebody holds the job's lock.
     pub is_held: bool,
+    /// Processes that keep the lock though their jobrun is gone, by name; empty: there are none.
+    pub orphans: String,
     /// The pause that holds.
     pub pause: Option<Pause>,
     /// The job and its slot that owed slots wait for.
@@ -238,6 +240,12 @@ impl Standing<'_> {
             parts.push(format!(
                 "run {} died with its holder; the next start deals with it",
                 run.id
+            ));
+        }
+        if !self.orphans.is_empty() {
+            parts.push(format!(
+                "its jobrun is gone, but not its processes: {}; see `jobrun unlock {}`",
+                self.orphans, self.name
             ));
         }
         if let (Some(since), true) = (summary.failing_since, summary.consecutive_failures > 0) {

@@ -93,6 +93,10 @@ impl<S: Store> Store for Failing<S> {
         self.call(|store| store.add_note(run, note))
     }
 
+    fn add_event(&mut self, job: &str, event: &Event) -> Result<(), StoreError> {
+        self.call(|store| store.add_event(job, event))
+    }
+
     fn settle(&mut self) {
         self.store.settle();
     }

@@ -84,6 +84,9 @@ pub trait Store {
         event: &Event,
     ) -> Result<(), StoreError>;
 
+    /// Records what was done by hand.
+    fn add_event(&mut self, job: &str, event: &Event) -> Result<(), StoreError>;
+
     /// Names of all jobs ever seen, sorted.
     fn jobs(&mut self) -> Result<Vec<String>, StoreError>;
 

@@ -136,7 +136,7 @@ pub(super) fn acquire_or_count(
     match acquire(config, job, Duration::ZERO, signals)? {
         Ok(held) => Ok(Some(held)),
         Err(busy) => {
-            say_busy(job, &busy, false);
+            say_busy(config, job, &busy, false);
             Ok(None)
         }
     }

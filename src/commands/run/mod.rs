@@ -16,10 +16,11 @@ mod verdict;
 use std::time::Duration;
 
 use crate::cli;
+use crate::commands::{group_lock_path, lock_path, process_names};
 use crate::config::{Config, values};
 use crate::domain::job::Job;
 use crate::error::{Ending, Error, exit_code};
-use crate::exec::Signals;
+use crate::exec::{self, Signals};
 use crate::report;
 use crate::store;
 use locks::Busy;
@@ -78,6 +79,20 @@ fn one(
     wait: Option<Duration>,
     signals: &Signals,
 ) -> Result<Ending, Error> {
+    let ended = start_one(config, job, args, wait, signals);
+    if let Err(error) = &ended {
+        report::termination::failed(&job.name, &error.message());
+    }
+    ended
+}
+
+fn start_one(
+    config: &Config,
+    job: &Job,
+    args: &cli::Run,
+    wait: Option<Duration>,
+    signals: &Signals,
+) -> Result<Ending, Error> {
     let patience = Patience {
         wait: wait.unwrap_or(job.lock_wait),
         exit_code: args.busy_exit_code.unwrap_or(0),
@@ -107,20 +122,36 @@ fn one(
     ended
 }
 
+/// The hold on the busy lock, if who took it is gone.
+fn orphaned(config: &Config, job: &Job, busy: &Busy) -> Option<exec::Hold> {
+    let path = match &busy.group {
+        Some(group) => group_lock_path(&config.store, group),
+        None => lock_path(&config.store, &job.name),
+    };
+    let hold = exec::Hold::on(&path).ok().flatten();
+    hold.filter(exec::Hold::is_orphaned)
+}
+
 /// Says who holds the lock. A trigger loses nothing, so that is worth a line only where lines are read.
-fn say_busy(job: &Job, busy: &Busy, is_by_hand: bool) {
-    let who = match &busy.holder {
-        Some(holder) => {
+fn say_busy(config: &Config, job: &Job, busy: &Busy, is_by_hand: bool) {
+    let orphans = orphaned(config, job, busy).map(|hold| process_names(&hold.orphans()));
+    let who = match (&busy.holder, orphans) {
+        (Some(holder), orphans) => {
             let run = match &holder.run_id {
                 Some(run) => format!("run {run}"),
                 None => "no run started yet".to_owned(),
             };
+            let end =
+                orphans.map(|names| format!(", which is gone, but not its processes: {names}"));
             format!(
-                "held by pid {} on `{}` since {} ({run})",
-                holder.pid, holder.host, holder.since
+                "held by pid {} on `{}` since {} ({run}){}",
+                holder.pid,
+                holder.host,
+                holder.since,
+                end.unwrap_or_default()
             )
         }
-        None => "held by a process that is just starting".to_owned(),
+        (None, _) => "held by a process that is just starting".to_owned(),
     };
     let what = match &busy.group {
         Some(group) => format!("is busy: lock group `{group}` {who}"),

@@ -159,7 +159,7 @@ impl<'a> Start<'a> {
             Ok(held) => held,
             Err(_) if self.signals.stop_requested().is_some() => return Ok(self.stopped()),
             Err(busy) => {
-                say_busy(self.job, &busy, true);
+                say_busy(self.config, self.job, &busy, true);
                 self.tally.is_busy = true;
                 return Ok(Ending::BusyByHand);
             }
@@ -317,6 +317,7 @@ impl<'a> Start<'a> {
         let record = attempt::record(self, &ended.finish);
         self.replay(claimed, &ended.finish);
         attempt::say(self.job, claimed, &ended.finish, &record);
+        report::termination::finished(&self.job.name, claimed, &ended.finish);
         let is_given_up = ended.finish.update.status == Status::Failed;
         let given_up = is_given_up.then_some(Failure::Interrupted);
         // "Not yet" is a failure only when it is given up.

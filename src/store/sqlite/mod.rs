@@ -147,6 +147,10 @@ impl Store for Sqlite {
         self.write(|db| finish::add_note(db, run, note))
     }
 
+    fn add_event(&mut self, job: &str, event: &Event) -> Result<(), StoreError> {
+        self.write(|db| by_hand::insert_event(db, job, event))
+    }
+
     fn settle(&mut self) {
         self.log.flush_meanwhile();
     }

@@ -1,0 +1,82 @@
+//! `jobrun unlock`: frees a lock from processes that outlived their jobrun, where its guard could not.
+
+use std::time::{Duration, Instant as Moment};
+
+use super::pause::event;
+use super::{lock_path, process_names};
+use crate::cli;
+use crate::config::Config;
+use crate::error::{Ending, Error};
+use crate::exec::Hold;
+use crate::report;
+use crate::store;
+
+/// How long processes are killed before they are taken for unkillable, and a lock is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks at the lock.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Shows who holds the lock of a job, and frees it if that is asked for. Exits 1 if it stays held.
+pub fn unlock(config: &Config, args: &cli::Unlock) -> Result<Ending, Error> {
+    let job = &config.job(&args.job)?.name;
+    let path = lock_path(&config.store, job);
+    let on = || {
+        Hold::on(&path).map_err(|error| {
+            let what = format!("cannot see who holds `{}`", path.display());
+            Error::from(anyhow::Error::from(error).context(what))
+        })
+    };
+    let Some(hold) = on()? else {
+        report::answer(&format!("{job}: its lock is free\n"))?;
+        return Ok(Ending::Done);
+    };
+    if !hold.is_orphaned() {
+        let holder = &hold.holder;
+        let message = format!(
+            "job `{job}` is locked by a jobrun that lives: pid {} on `{}`",
+            holder.pid, holder.host
+        );
+        return Err(Error::no(message).hint(format!(
+            "`kill {}` stops it; the run is recorded as interrupted",
+            holder.pid
+        )));
+    }
+    let orphans = process_names(&hold.orphans());
+    let action = match (args.kill_orphans, args.force) {
+        (true, _) => {
+            let living = hold.kill_orphans(PATIENCE);
+            if !living.is_empty() {
+                let living = process_names(&living);
+                let message = format!("these processes of job `{job}` cannot be killed: {living}");
+                return Err(Error::no(message).hint(
+                    "see why (`ps -o stat,wchan`: D waits for a device); `--force` frees the lock though they live",
+                ));
+            }
+            "killed"
+        }
+        (false, true) => {
+            hold.kill_guard();
+            "left alone"
+        }
+        (false, false) => {
+            let message = format!(
+                "job `{job}` is locked by processes whose jobrun (pid {}) is gone: {orphans}",
+                hold.holder.pid
+            );
+            return Err(Error::no(message).hint("`--kill-orphans` kills them"));
+        }
+    };
+    let end = Moment::now() + PATIENCE;
+    while on()?.is_some_and(|now| now.holder == hold.holder) {
+        if Moment::now() >= end {
+            return Err(Error::no(format!("the lock of job `{job}` stays held")));
+        }
+        std::thread::sleep(PAUSE);
+    }
+    let mut store = store::open(&config.store)?;
+    let now = store.now()?;
+    let detail = format!("{action}: {orphans}");
+    store.add_event(job, &event(now, "unlock", detail, args.note.as_ref()))?;
+    report::answer(&format!("{job}: its lock is free; {action}: {orphans}\n"))?;
+    Ok(Ending::Done)
+}

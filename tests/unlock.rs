@@ -1,0 +1,104 @@
+//! A lock that processes keep whose jobrun is gone: who they are, and how it gets free.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use support::Scenario;
+
+const STUBBORN: &str = "trap \"\" TERM; echo $$ > pid; while :; do sleep 0.1; done";
+
+/// A killed jobrun, whose guard has not ended its command yet.
+fn orphaned() -> Scenario {
+    let scenario = Scenario::job(&format!("kill_after = '1m'\nshell = '''{STUBBORN}'''"));
+    let jobrun = scenario.start("run j --now");
+    scenario.wait_for_lines("pid", 1);
+    jobrun.kill();
+    scenario
+}
+
+#[test]
+fn a_lock_that_nobody_holds_is_free() {
+    let scenario = Scenario::by_hand("true");
+    scenario
+        .run("unlock j")
+        .exits(0)
+        .answers(&["j: its lock is free"]);
+    assert!(!scenario.path("jobrun.db").exists());
+}
+
+#[test]
+fn a_jobrun_that_lives_is_not_unlocked() {
+    let scenario = Scenario::by_hand("echo $$ > pid; sleep 60");
+    let jobrun = scenario.start("run j --now");
+    scenario.wait_for_lines("pid", 1);
+    for flag in ["", "--kill-orphans", "--force"] {
+        let pid = jobrun.pid();
+        scenario.run(&format!("unlock j {flag}")).exits(1).says(&[
+            &format!("job `j` is locked by a jobrun that lives: pid {pid} on `"),
+            &format!("`kill {pid}` stops it"),
+        ]);
+    }
+    jobrun.signal(Signal::TERM);
+    jobrun.wait().exits(143);
+}
+
+// T39
+#[test]
+fn who_keeps_the_lock_of_a_killed_jobrun_is_named() {
+    let scenario = orphaned();
+    let pid = scenario.lines("pid").remove(0);
+    let name = format!("(pid {pid})");
+    scenario.run("run j --now").exits(75).says(&[
+        "is busy: held by pid ",
+        ", which is gone, but not its processes: `",
+        &name,
+    ]);
+    scenario
+        .run("status")
+        .exits(0)
+        .answers(&["its jobrun is gone, but not its processes: `", &name]);
+    scenario
+        .run("unlock j")
+        .exits(1)
+        .says(&["is gone: `", &name, "`--kill-orphans` kills them"]);
+    // Its guard ends them by itself: five seconds after jobrun's death at the latest.
+    scenario.wait_until_nothing_lives();
+}
+
+#[test]
+fn processes_that_keep_the_lock_are_killed_and_that_is_on_record() {
+    let scenario = orphaned();
+    let began = Instant::now();
+    scenario
+        .run("unlock j --kill-orphans --note hung")
+        .exits(0)
+        .answers(&["j: its lock is free; killed: `"]);
+    assert!(began.elapsed() < Duration::from_secs(4));
+    scenario.wait_until_nothing_lives();
+    assert_eq!(
+        scenario.text("SELECT action || ' ' || note FROM jobrun_event"),
+        "unlock hung"
+    );
+}
+
+#[test]
+fn a_lock_can_be_freed_though_processes_live_that_cannot_be_killed() {
+    let scenario = orphaned();
+    // A guard that does nothing stands in for one that cannot.
+    let guard = scenario.guards().remove(0);
+    support::signal(guard.pid, Signal::STOP);
+    scenario
+        .run("unlock j --force")
+        .exits(0)
+        .answers(&["j: its lock is free; left alone: `"]);
+    assert!(scenario.guards().is_empty());
+    assert!(!scenario.children().is_empty());
+    for process in scenario.children() {
+        process.kill();
+    }
+    scenario.configure("[jobs.j]\nshell = 'true'\n");
+    scenario.run("run j --now");
+    assert_eq!(scenario.outcomes(), ["lost", "succeeded"]);
+}
