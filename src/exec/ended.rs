@@ -21,9 +21,12 @@ pub struct Ended {
     pub pid: Option<u32>,
     /// KILL was needed to end a timed out or stopped run.
     pub was_killed: bool,
-    /// Descendants that outlived the command and had to be ended, the first eight of them.
+    /// It did not succeed, and while it ran the kernel killed processes of jobrun's control group for want of memory.
+    /// Not noticed in the first moment of a run, nor where the kernel does not tell.
+    pub lacked_memory: bool,
+    /// Descendants that outlived the command, the first eight of them.
     pub leftovers: Vec<Leftover>,
-    /// How many descendants outlived the command and had to be ended.
+    /// How many descendants outlived the command.
     pub leftover_count: usize,
     /// Descendants that KILL did not end (another user's, or in uninterruptible sleep), the first eight of them.
     /// The guard goes on holding the lock while one of them lives.

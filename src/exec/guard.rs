@@ -16,6 +16,7 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 use super::child::{Child, become_command};
 use super::ended::Exit;
+use super::killer::Killer;
 use super::sys;
 use super::tree::Tree;
 use super::wire::{Order, Received, Report, Stage};
@@ -65,6 +66,7 @@ struct Guard<'a> {
     has_main_ended: bool,
     is_orphaned: bool,
     ending: Ending,
+    killer: Killer,
 }
 
 /// What the guard does to the tree by itself.
@@ -72,7 +74,8 @@ struct Guard<'a> {
 enum Ending {
     Not,
     KillAt(Instant),
-    Killing { rounds: u32, next: Instant },
+    /// The next round of KILL.
+    Killing(Instant),
 }
 
 impl<'a> Guard<'a> {
@@ -96,6 +99,7 @@ impl<'a> Guard<'a> {
             has_main_ended: false,
             is_orphaned: false,
             ending: Ending::Not,
+            killer: Killer::default(),
         };
         guard.let_go();
         Ok(guard)
@@ -161,7 +165,7 @@ impl<'a> Guard<'a> {
             match sys::ended_child() {
                 Ok(Some(ended)) => reap(ended),
                 Ok(None) => break,
-                Err(_) => sys::exit_now(0),
+                Err(_) => self.exit(),
             }
         }
     }
@@ -171,6 +175,11 @@ impl<'a> Guard<'a> {
         if let Some(main) = self.main {
             reap(main);
         }
+        self.exit()
+    }
+
+    fn exit(&mut self) -> ! {
+        drop(std::mem::take(&mut self.killer));
         sys::exit_now(0)
     }
 
@@ -196,31 +205,27 @@ impl<'a> Guard<'a> {
     }
 
     fn start_killing(&mut self) {
-        self.ending = Ending::Killing {
-            rounds: 0,
-            next: Instant::now(),
-        };
+        self.ending = Ending::Killing(Instant::now());
     }
 
     fn end_tree_when_due(&mut self) {
         let now = Instant::now();
         match self.ending {
             Ending::KillAt(at) if at <= now => self.start_killing(),
-            Ending::Not | Ending::KillAt(_) | Ending::Killing { .. } => {}
+            Ending::Not | Ending::KillAt(_) | Ending::Killing(_) => {}
         }
-        if let Ending::Killing { rounds, next } = self.ending
+        if let Ending::Killing(next) = self.ending
             && next <= now
         {
-            self.signal_tree(Signal::KILL.as_raw());
-            let interval = if rounds < KILL_ROUNDS {
+            self.plan.tree.scan(getpid());
+            self.killer.strike(&self.plan.tree, self.main);
+            self.leave_if_all_ended();
+            let interval = if self.killer.rounds() <= KILL_ROUNDS {
                 KILL_INTERVAL
             } else {
                 SLOW_KILL_INTERVAL
             };
-            self.ending = Ending::Killing {
-                rounds: rounds.saturating_add(1),
-                next: now + interval,
-            };
+            self.ending = Ending::Killing(now + interval);
         }
     }
 
@@ -230,6 +235,11 @@ impl<'a> Guard<'a> {
         };
         self.plan.tree.scan(getpid());
         self.plan.tree.signal(self.main, signal);
+        self.leave_if_all_ended();
+    }
+
+    /// After a scan.
+    fn leave_if_all_ended(&mut self) {
         if self.has_main_ended && self.plan.tree.living().next().is_none() {
             self.leave_if_childless();
         }
@@ -239,7 +249,7 @@ impl<'a> Guard<'a> {
     fn wait(&self) {
         let due = match self.ending {
             Ending::Not => None,
-            Ending::KillAt(at) | Ending::Killing { next: at, .. } => {
+            Ending::KillAt(at) | Ending::Killing(at) => {
                 Some(at.saturating_duration_since(Instant::now()))
             }
         };

@@ -12,12 +12,14 @@
 //! orphans fall to jobrun, which ends them. `start.rs` prepares everything before the fork, since between a fork and
 //! an exec only async-signal-safe work is allowed; `sys.rs` holds the raw system calls.
 
+mod cgroup;
 mod child;
 mod command;
 mod ended;
 mod failure;
 mod guard;
 mod holder;
+mod killer;
 mod live;
 mod lock;
 mod output;

@@ -9,6 +9,7 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
+use super::cgroup;
 use super::child::Child;
 use super::command::{Command, Leftovers};
 use super::ended::{Ended, Exit, How, Leftover};
@@ -69,6 +70,7 @@ fn not_started(failure: StartFailure) -> Ended {
         output: Kept::default(),
         pid: None,
         was_killed: false,
+        lacked_memory: false,
         leftovers: Vec::new(),
         leftover_count: 0,
         unkillable: Vec::new(),
@@ -96,6 +98,8 @@ struct Run<'a> {
     was_killed: bool,
     leftovers: (usize, Vec<Leftover>),
     unkillable: Vec<Leftover>,
+    /// How many processes the kernel had killed for want of memory by then.
+    memory_kills: Option<u64>,
     /// What is to be done once the command has run for [`MOMENT`].
     meanwhile: Option<&'a mut dyn FnMut()>,
 }
@@ -155,6 +159,7 @@ impl<'a> Run<'a> {
             was_killed: false,
             leftovers: (0, Vec::new()),
             unkillable: Vec::new(),
+            memory_kills: None,
             meanwhile: None,
         })
     }
@@ -172,6 +177,7 @@ impl<'a> Run<'a> {
                 && let Some(meanwhile) = self.meanwhile.take()
             {
                 meanwhile();
+                self.memory_kills = cgroup::memory_kills();
             }
             if self.meet_deadlines() == Next::Finish {
                 break;
@@ -352,6 +358,11 @@ impl<'a> Run<'a> {
             .failure
             .map(|(stage, errno)| StartFailure::diagnose(self.command, stage, errno));
         let was_started = failure.is_none();
+        let is_good = matches!(self.exit, Some(Exit::Code(0)));
+        let lacked_memory = !is_good
+            && self
+                .memory_kills
+                .is_some_and(|before| cgroup::memory_kills().is_some_and(|now| now > before));
         let main = self.warden.main.filter(|_| was_started);
         Ended {
             how: failure
@@ -362,6 +373,7 @@ impl<'a> Run<'a> {
             duration: over - self.began,
             pid: main.map(|pid| pid.as_raw_nonzero().get().unsigned_abs()),
             was_killed: self.was_killed,
+            lacked_memory,
             leftovers: self.leftovers.1,
             leftover_count: self.leftovers.0,
             unkillable: self.unkillable,

@@ -10,6 +10,7 @@ use super::child::Child;
 use super::command::Command;
 use super::ended::{Exit, Leftover};
 use super::guard::{LOCKS_MAX, Plan, guard};
+use super::killer::Killer;
 use super::sys;
 use super::tree::Tree;
 use super::wire::{Order, Received, Report};
@@ -20,6 +21,7 @@ pub(super) struct Warden {
     /// The command's process, to tell its end from others'.
     pub(super) main: Option<Pid>,
     tree: Tree,
+    killer: Killer,
 }
 
 enum Hold {
@@ -78,6 +80,7 @@ impl Warden {
             hold: Hold::Guard { pid, control },
             main: None,
             tree: plan.tree,
+            killer: Killer::default(),
         })
     }
 
@@ -139,7 +142,7 @@ impl Warden {
         if self.tree.living().next().is_none() {
             self.hold = Hold::Nothing;
         } else if is_killing {
-            self.tree.signal(None, Signal::KILL);
+            self.killer.strike(&self.tree, None);
         }
         (self.tended(), exit)
     }

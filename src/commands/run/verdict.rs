@@ -9,6 +9,11 @@ use crate::error::Failure;
 use crate::exec::{Ended, Exit, How, Secrets, StartFailure};
 use crate::plain;
 
+/// The signal the kernel ends a process with for want of memory.
+const KILL: i32 = 9;
+/// What a shell exits with when that happened to what it ran.
+const KILL_CODE: i32 = 128 + KILL;
+
 /// What a run came to.
 #[derive(Debug)]
 pub(super) struct Verdict {
@@ -68,6 +73,16 @@ impl Verdict {
 /// What the end of a command means for its job.
 pub(super) fn judge(job: &Job, ended: &Ended) -> Verdict {
     match (&ended.how, ended.exit) {
+        (How::Exited, Some(exit @ (Exit::Signal(KILL) | Exit::Code(KILL_CODE))))
+            if ended.lacked_memory =>
+        {
+            let failure = match exit {
+                Exit::Code(code) => Failure::Code(u8::try_from(code).unwrap_or(u8::MAX)),
+                Exit::Signal(signal) => Failure::Signal(signal),
+            };
+            let error = "killed by the kernel: out of memory".to_owned();
+            Verdict::failed("oom_killed", error, failure)
+        }
         (How::Exited, Some(Exit::Code(code))) => exited(job, u8::try_from(code).unwrap_or(u8::MAX)),
         (How::Exited, Some(Exit::Signal(signal))) => {
             let error = format!("killed by {}", signal_name(signal));
@@ -167,6 +182,9 @@ pub(super) fn note(ended: &Ended) -> Option<String> {
             "processes that cannot be killed: {}",
             pids.join(", ")
         ));
+    }
+    if ended.lacked_memory {
+        notes.push("while it ran the kernel killed processes for want of memory".to_owned());
     }
     if ended.stream_dropped > 0 {
         let why = ended
