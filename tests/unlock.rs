@@ -5,7 +5,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use support::Scenario;
+use support::{Scenario, is_root, skip};
 
 const STUBBORN: &str = "trap \"\" TERM; echo $$ > pid; while :; do sleep 0.1; done";
 
@@ -101,4 +101,38 @@ fn a_lock_can_be_freed_though_processes_live_that_cannot_be_killed() {
     scenario.configure("[jobs.j]\nshell = 'true'\n");
     scenario.run("run j --now");
     assert_eq!(scenario.outcomes(), ["lost", "succeeded"]);
+}
+
+// T21
+#[test]
+fn what_has_become_another_users_is_named_and_keeps_the_lock() {
+    if !is_root() {
+        skip("a process of another user is made by a program that becomes root");
+        return;
+    }
+    let scenario = Scenario::new(
+        "[store]\nurl = 'sqlite:state/jobrun.db'\n[jobs.j]\ntimeout = '1s'\nkill_after = '1s'\n\
+         shell = './rooted --reuid 0 sleep 60'\n",
+    );
+    std::fs::create_dir(scenario.path("state")).expect("made");
+    scenario.set_mode("state", 0o777);
+    // As sudo(8), it is root's in every respect, so that nobody else may kill it.
+    std::fs::copy("/usr/bin/setpriv", scenario.path("rooted")).expect("copied");
+    scenario.set_mode("rooted", 0o4755);
+    let began = Instant::now();
+    let jobrun = scenario.spawn(scenario.by_a_stranger("run j --now"));
+    jobrun.wait().exits(124).says(&[
+        "processes that cannot be killed: ",
+        "timed out: longer than 1s",
+    ]);
+    assert!(began.elapsed() < Duration::from_secs(40));
+    scenario.run("status j").exits(0).answers(&[
+        "its jobrun is gone, but not its processes: `sleep 60` (pid ",
+        "see `jobrun unlock j`",
+    ]);
+    scenario
+        .run("unlock j --kill-orphans")
+        .exits(0)
+        .answers(&["its lock is free; killed: `sleep 60`"]);
+    scenario.wait_until_nothing_lives();
 }

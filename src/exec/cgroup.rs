@@ -40,7 +40,7 @@ impl Pen {
         mkdir(path.as_c_str()?, Mode::RWXU).ok()?;
         let pen = Self { path };
         // Linux 5.14 and newer can kill it.
-        if let Ok(_) = pen.open(b"/cgroup.kill") {
+        if pen.open(b"/cgroup.kill").is_ok() {
             Some(pen)
         } else {
             pen.remove();
