@@ -300,3 +300,21 @@ fn a_start_whose_lock_file_is_removed_starts_nothing_further() {
     scenario.run("run j").exits(0);
     assert_eq!(scenario.lines("runs").len(), 3, "and nothing ran twice");
 }
+
+#[test]
+fn a_removed_lock_file_does_not_make_two_runs_at_once() {
+    let scenario = Scenario::one_slot(&format!("echo x >> runs; {}", until("go")));
+    let first = scenario.start("run j");
+    scenario.wait_for_lines("runs", 1);
+    std::fs::remove_file(scenario.path("jobrun.db.locks/j.lock")).expect("removed");
+    scenario
+        .run("run j --busy-exit-code 9")
+        .exits(9)
+        .says(&["is busy though its lock was free", "removed or replaced"]);
+    scenario.run("run j --now").exits(75);
+    assert_eq!(scenario.lines("runs"), ["x"]);
+    scenario.signal_file("go");
+    first.wait().exits(76).says(&["lost its lock"]);
+    assert_eq!(scenario.outcomes(), ["succeeded"]);
+    scenario.run("run j").exits(0);
+}

@@ -41,17 +41,33 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// This process, holding a lock for a run since then.
-    pub fn this_process(run_id: Option<String>, since: String) -> Self {
-        let boot_id = fs::read_to_string(BOOT_ID).ok();
+    /// This process, holding a lock for no run yet.
+    pub fn this_process() -> Self {
         Self {
             host: uname().nodename().to_string_lossy().into_owned(),
             pid: std::process::id(),
+            run_id: None,
+            since: String::new(),
+            started: look_at(getpid()).map(|process| process.started),
+            boot_id: boot_id(),
+        }
+    }
+
+    /// The same process, holding a lock for a run since then.
+    #[must_use]
+    pub fn at(&self, run_id: Option<String>, since: String) -> Self {
+        Self {
             run_id,
             since,
-            started: look_at(getpid()).map(|process| process.started),
-            boot_id: boot_id.map(|id| id.trim().to_owned()),
+            ..self.clone()
         }
+    }
+
+    /// A text that names the process for ever, to ask [`lives`] with.
+    pub fn lease(&self) -> String {
+        let started = self.started.map(|ticks| ticks.to_string());
+        let (started, boot_id) = (started.unwrap_or_default(), self.boot_id.as_deref());
+        format!("{} {started} {}", self.pid, boot_id.unwrap_or_default())
     }
 
     /// Whether the process lives; one of another host cannot be seen, and counts as living.
@@ -78,6 +94,24 @@ impl Holder {
             boot_id: None,
         }
     }
+}
+
+/// Whether the process of a [`Holder::lease`] lives, and is not this one. What cannot be seen from here does not.
+pub fn lives(lease: &str) -> bool {
+    let mut words = lease.split(' ');
+    let pid = words.next().and_then(|pid| pid.parse().ok());
+    let started = words.next().and_then(|ticks| ticks.parse::<u64>().ok());
+    let (Some(pid), Some(started)) = (pid.and_then(Pid::from_raw), started) else {
+        return false;
+    };
+    words.next().map(str::to_owned) == boot_id()
+        && pid != getpid()
+        && look_at(pid).is_some_and(|process| process.started == started && !process.is_ended())
+}
+
+fn boot_id() -> Option<String> {
+    let id = fs::read_to_string(BOOT_ID).ok()?;
+    Some(id.trim().to_owned())
 }
 
 /// Who holds the lock of this file now, `None` when it is free or has never existed. Never takes the lock itself, so
@@ -230,6 +264,44 @@ pub(super) fn guard_with(metadata: &fs::Metadata) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lease_tells_whether_its_process_lives() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let process = look_at(Pid::from_child(&child)).unwrap();
+        let holder = Holder {
+            pid: child.id(),
+            started: Some(process.started),
+            ..Holder::this_process()
+        };
+        assert!(lives(&holder.lease()));
+        let other = |started, boot_id: &str| Holder {
+            started: Some(started),
+            boot_id: Some(boot_id.to_owned()),
+            ..holder.clone()
+        };
+        let boot_id = boot_id().unwrap();
+        assert!(!lives(&other(process.started + 1, &boot_id).lease()));
+        assert!(!lives(&other(process.started, "another boot").lease()));
+        assert!(
+            !lives(&Holder::this_process().lease()),
+            "it is this process"
+        );
+        assert!(!lives("start-1") && !lives(""));
+        child.kill().unwrap();
+        wait_until_ended(&holder);
+        child.wait().unwrap();
+        assert!(!lives(&holder.lease()));
+    }
+
+    fn wait_until_ended(holder: &Holder) {
+        while lives(&holder.lease()) {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
 
     #[test]
     fn a_waiter_or_another_kind_of_lock_is_no_holder() {

@@ -285,7 +285,7 @@ mod tests {
         let mut lock = won(&path);
         let unknown = holder_of(&path).unwrap().unwrap();
         assert_eq!((unknown.pid, unknown.run_id), (std::process::id(), None));
-        let holder = Holder::this_process(Some("run".into()), "2026-11-30T00:00:00Z".into());
+        let holder = Holder::this_process().at(Some("run".into()), "2026-11-30T00:00:00Z".into());
         lock.announce(&holder);
         assert_eq!(holder_of(&path).unwrap(), Some(holder.clone()));
         match LockFile::try_acquire(&path).unwrap() {

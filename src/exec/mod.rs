@@ -39,7 +39,7 @@ mod writer;
 pub use command::{Command, Leftovers};
 pub use ended::{Ended, Exit, How, Leftover};
 pub use failure::StartFailure;
-pub use holder::{Hold, Holder, holder_of};
+pub use holder::{Hold, Holder, holder_of, lives};
 pub use live::{LiveStream, Sink};
 pub use lock::{Attempt, LockError, LockFile};
 pub use output::{Kept, Tag};

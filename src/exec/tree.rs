@@ -39,6 +39,13 @@ pub(super) struct Process {
     is_descendant: bool,
 }
 
+impl Process {
+    /// Whether it has ended, and only waits to be reaped.
+    pub(super) fn is_ended(&self) -> bool {
+        self.is_ended
+    }
+}
+
 /// The processes of the machine at one moment, and which of them descend from one root.
 pub(super) struct Tree {
     // Its memory is reserved before the fork and touched only when a scan needs it.

@@ -61,6 +61,7 @@ impl Bench {
             token: format!("token-{}", self.starts),
             runner: Runner {
                 start: format!("start-{}", self.starts),
+                lease: format!("lease-{}", self.starts),
                 host: "h".into(),
                 pid: 7,
                 tz_version: "2026b".into(),
@@ -877,6 +878,20 @@ fn the_tasks_around_a_slot_are_found(bench: &mut Bench) {
     );
 }
 
+fn who_is_at_a_job_is_known_by_the_lease(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    bench.owed(&job, "2026-05-05T11:59:00Z");
+    assert_eq!(bench.store.runner("j").expect("asked"), None);
+    let claimed = bench.owed(&job, "2026-05-05T12:00:01Z").claimed;
+    let claimed = claimed.expect("claimed");
+    assert_eq!(
+        bench.store.runner("j").expect("asked").as_deref(),
+        Some("lease-2")
+    );
+    bench.finish(&job, &claimed, Outcome::Succeeded, "2026-05-05T12:00:02Z");
+    assert_eq!(bench.store.runner("j").expect("asked"), None);
+}
+
 fn a_note_is_added_to_what_is_noted(bench: &mut Bench) {
     let job = hourly(Policy::Each);
     bench.owed(&job, "2026-05-05T11:59:00Z");
@@ -966,6 +981,7 @@ contract!(sqlite, super::sqlite;
     a_pause_before_the_first_start_leaves_its_slots_out,
     slots_lost_in_a_row_pause_the_job_too,
     the_tasks_around_a_slot_are_found,
+    who_is_at_a_job_is_known_by_the_lease,
     a_note_is_added_to_what_is_noted,
     the_clock_is_read_in_whole_milliseconds,
 );

@@ -97,6 +97,10 @@ impl<S: Store> Store for Failing<S> {
         self.call(|store| store.add_event(job, event))
     }
 
+    fn runner(&mut self, job: &str) -> Result<Option<String>, StoreError> {
+        self.call(|store| store.runner(job))
+    }
+
     fn settle(&mut self) {
         self.store.settle();
     }

@@ -48,6 +48,9 @@ pub trait Store {
     /// moment; the record of a shorter run does both at once.
     fn settle(&mut self);
 
+    /// The lease of whoever says to be at the job.
+    fn runner(&mut self, job: &str) -> Result<Option<String>, StoreError>;
+
     /// Adds to what is noted about a run.
     fn add_note(&mut self, run: &str, note: &str) -> Result<(), StoreError>;
 

@@ -74,6 +74,8 @@ pub struct Step {
 pub struct Runner {
     /// What this one start is known by, for ever.
     pub start: String,
+    /// Tells whether its process still lives.
+    pub lease: String,
     /// The host's name.
     pub host: String,
     /// The process id.

@@ -85,7 +85,7 @@ impl Held {
                     text::count(u64::from(places), "job")
                 );
                 let since = text::utc(Utc::now());
-                self.announce(&Holder::this_process(None, since));
+                self.announce(&Holder::this_process().at(None, since));
                 has_said = true;
             }
             if signals.sleep(PLACE_PAUSE).is_some() {

@@ -16,7 +16,7 @@ use crate::domain::lifecycle::{Outcome, Status};
 use crate::domain::schedule::{Instant, Slot};
 use crate::domain::state::{Pause, PauseKind};
 use crate::error::{Ending, Error, Failure};
-use crate::exec::{Holder, LiveStream, Signals, Sink};
+use crate::exec::{self, Holder, LiveStream, Signals, Sink};
 use crate::report;
 use crate::report::text;
 use crate::store::spool::Spool;
@@ -30,6 +30,8 @@ pub(super) struct Start<'a> {
     pub(super) signals: &'a Signals,
     pub(super) sink: Sink,
     pub(super) runner: Runner,
+    /// This process, from when it holds the lock.
+    me: Option<Holder>,
     pub(super) spool: Spool,
     is_json: bool,
     /// Kept output is passed on after a run that did not succeed.
@@ -73,6 +75,7 @@ impl<'a> Start<'a> {
     ) -> Self {
         let runner = Runner {
             start: Uuid::now_v7().to_string(),
+            lease: String::new(),
             host: host_name(),
             pid: std::process::id(),
             tz_version: config.tz.version().to_owned(),
@@ -90,6 +93,7 @@ impl<'a> Start<'a> {
             signals,
             sink: Sink::new(live),
             runner,
+            me: None,
             spool: Spool::in_folder(&state_dir(&config.store)),
             is_json,
             is_replayed: output == Output::OnFailure,
@@ -134,6 +138,10 @@ impl<'a> Start<'a> {
             if !held.take_place(config, job, signals)? {
                 return Ok(self.stopped());
             }
+            if !self.is_first_at_it()? {
+                let code = patience.exit_code;
+                return Ok(Ending::Busy { code });
+            }
             spooled::record(self)?;
             let (worked, seen) = self.work_off(&mut held)?;
             held.release();
@@ -167,6 +175,9 @@ impl<'a> Start<'a> {
         if !held.take_place(self.config, self.job, self.signals)? {
             return Ok(self.stopped());
         }
+        if !self.is_first_at_it()? {
+            return Ok(Ending::BusyByHand);
+        }
         spooled::record(self)?;
         let now = self.store.now()?;
         if let Some(pause) = self.pause(now)? {
@@ -193,6 +204,30 @@ impl<'a> Start<'a> {
                 ControlFlow::Continue(Status::Pending) => {}
                 ControlFlow::Continue(_) => return Ok(self.ending()),
             }
+        }
+    }
+
+    /// Whether nobody else is at the job though the lock was free: its file may have been removed, and made again.
+    fn is_first_at_it(&mut self) -> Result<bool, Error> {
+        let me = Holder::this_process();
+        self.runner.lease = me.lease();
+        self.me = Some(me);
+        let other = self.store.runner(&self.job.name)?;
+        let is_first = !other.is_some_and(|lease| exec::lives(&lease));
+        if !is_first {
+            self.tally.is_busy = true;
+            tracing::error!(
+                job = self.job.name,
+                "is busy though its lock was free: somebody has removed or replaced the lock file while a run was under way"
+            );
+        }
+        Ok(is_first)
+    }
+
+    /// Says in the locks what they are held for.
+    fn announce(&self, held: &mut Held, run: Option<String>, since: Instant) {
+        if let Some(me) = &self.me {
+            held.announce(&me.at(run, text::utc(since)));
         }
     }
 
@@ -310,8 +345,7 @@ impl<'a> Start<'a> {
 
     /// One run: announced, supervised, recorded. Where it leaves its task, or the ending of the start if it ends with it.
     fn attempt(&mut self, held: &mut Held, claimed: &Claimed) -> ControlFlow<Ending, Status> {
-        let since = text::utc(claimed.started_at);
-        held.announce(&Holder::this_process(Some(claimed.run.clone()), since));
+        self.announce(held, Some(claimed.run.clone()), claimed.started_at);
         report::run::say_started(self.job, claimed, claimed.started_at);
         let ended = attempt::supervise(self, held.all(), claimed);
         let record = attempt::record(self, &ended.finish);
@@ -406,7 +440,7 @@ impl<'a> Start<'a> {
             text::short(zone, until)
         );
         let now = self.store.now()?;
-        held.announce(&Holder::this_process(None, text::utc(now)));
+        self.announce(held, None, now);
         let left = (until - now).to_std().unwrap_or_default();
         Ok(self
             .signals

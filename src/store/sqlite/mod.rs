@@ -140,7 +140,8 @@ impl Store for Sqlite {
         decide: &mut dyn FnMut(&State) -> Decision,
     ) -> Result<Stepped, StoreError> {
         let is_claimed = |stepped: &Stepped| stepped.claimed.is_some();
-        self.write_and(|db| step::step(db, step, decide), is_claimed)
+        let file = place::identity(&self.path);
+        self.write_and(|db| step::step(db, step, &file, decide), is_claimed)
     }
 
     fn add_note(&mut self, run: &str, note: &str) -> Result<(), StoreError> {
@@ -149,6 +150,13 @@ impl Store for Sqlite {
 
     fn add_event(&mut self, job: &str, event: &Event) -> Result<(), StoreError> {
         self.write(|db| by_hand::insert_event(db, job, event))
+    }
+
+    fn runner(&mut self, job: &str) -> Result<Option<String>, StoreError> {
+        // Of a copy of the file, whoever is at the original is not at the job.
+        let suffix = format!(" {}", place::identity(&self.path));
+        let lease = self.ask(|db| state::runner(db, job))?;
+        Ok(lease.and_then(|lease| Some(lease.strip_suffix(&suffix)?.to_owned())))
     }
 
     fn settle(&mut self) {

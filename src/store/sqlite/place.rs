@@ -1,5 +1,6 @@
 //! Where a store may be: on a file system whose locks and shared memory hold between the processes of one host.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use rustix::fs::statfs;
@@ -39,6 +40,15 @@ pub(super) fn shared_file_system(path: &Path) -> Option<&'static str> {
         .iter()
         .find(|(shared, _)| *shared == number)
         .map(|(_, name)| *name)
+}
+
+/// The file itself, whatever its name: a copy of it is another.
+pub(super) fn identity(path: &Path) -> String {
+    let metadata = path.metadata();
+    metadata.map_or_else(
+        |_| String::new(),
+        |metadata| format!("{}:{}", metadata.dev(), metadata.ino()),
+    )
 }
 
 #[cfg(test)]

@@ -48,6 +48,14 @@ pub(super) fn busy_count(db: &Connection, job: &str) -> rusqlite::Result<u64> {
     Ok(position(db, job)?.busy_count)
 }
 
+pub(super) fn runner(db: &Connection, job: &str) -> rusqlite::Result<Option<String>> {
+    let mut query = db.prepare_cached(
+        "SELECT claim_lease FROM jobrun_task WHERE job = ?1 AND status = 'running' LIMIT 1",
+    )?;
+    let lease = query.query_row([job], |row| row.get(0)).optional()?;
+    Ok(lease.flatten())
+}
+
 pub(super) fn load(db: &Connection, look: &Look) -> rusqlite::Result<State> {
     let job = look.job.as_str();
     let position = position(db, job)?;

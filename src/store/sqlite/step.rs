@@ -14,6 +14,7 @@ use crate::store::{Claimed, Step, Stepped};
 pub(super) fn step(
     db: &Connection,
     step: &Step,
+    file: &str,
     decide: &mut dyn FnMut(&State) -> Decision,
 ) -> rusqlite::Result<Stepped> {
     let state = state::load(db, &step.look)?;
@@ -41,7 +42,7 @@ pub(super) fn step(
         Some(Claim::Slot(planned)) => Some(reopen_slot(db, step, &planned)?),
         None => None,
     };
-    let claimed = task.map(|task| claim(db, step, task)).transpose()?;
+    let claimed = task.map(|task| claim(db, step, file, task)).transpose()?;
     Ok(Stepped {
         recovered: decision.recovered,
         plan: decision.plan,
@@ -175,7 +176,7 @@ pub(super) fn insert_skip(
 }
 
 /// Marks the task as running and starts the row of its run.
-fn claim(db: &Connection, step: &Step, mut task: Task) -> rusqlite::Result<Claimed> {
+fn claim(db: &Connection, step: &Step, file: &str, mut task: Task) -> rusqlite::Result<Claimed> {
     let job = &step.look.job;
     let now = ms(step.now);
     // Whoever holds the lock is the only runner: any other run that says it is running is not.
@@ -189,7 +190,12 @@ fn claim(db: &Connection, step: &Step, mut task: Task) -> rusqlite::Result<Claim
         "UPDATE jobrun_task SET status = 'running', runs = runs + 1, claim_token = ?2, claim_lease = ?3,
                 first_tried_at = coalesce(first_tried_at, ?4) WHERE id = ?1",
     )?
-    .execute(params![task.id, step.token, step.runner.start, now])?;
+    .execute(params![
+        task.id,
+        step.token,
+        format!("{} {file}", step.runner.lease),
+        now
+    ])?;
     task.first_tried_at = task.first_tried_at.or(Some(step.now));
     let attempt = task.runs + 1;
     let is_first_by_hand = task.trigger == Trigger::Manual && task.attempts == 0;
