@@ -89,6 +89,11 @@ pub fn environment(
     environment.into_iter().collect()
 }
 
+/// What each process of a run has in its environment, and no other.
+pub fn run_id(run: &str) -> String {
+    format!("JOBRUN_RUN_ID={run}")
+}
+
 /// Reads `NAME=value` lines: blank ones and those that start with `#` are passed over, `export ` and a pair of quotes
 /// around the value are taken off, nothing is expanded. Values are never in a message.
 fn read_env_file(path: &Path) -> Result<Variables, String> {

@@ -169,6 +169,10 @@ impl Hold {
 
     /// Kills those processes, for as long as `patience`; those that live on.
     pub fn kill_orphans(&self, patience: Duration) -> Vec<Leftover> {
+        // One that was stopped would keep the lock though nothing is left to guard.
+        if let Some(guard) = self.guard {
+            let _ = kill_process(guard, Signal::CONT);
+        }
         let end = Instant::now() + patience;
         let mut tree = Tree::new();
         loop {

@@ -43,6 +43,8 @@ impl Signals {
     pub fn install() -> io::Result<Self> {
         let (arrived, sender) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let sender = Arc::new(sender);
+        // A limit on the size of files is to be an error of the write, with a message, and not death without one.
+        sys::ignore(libc::SIGXFSZ);
         let reset = to_reset();
         for signal in STOPS {
             if !is_honoured(signal) {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::event::Timespec;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, getpid};
 
 use super::cgroup;
 use super::child::Child;
@@ -23,6 +23,8 @@ use super::streams::{OutputFile, Streams};
 use super::warden::{Tended, Warden};
 use super::wire::{Received, Report, Stage};
 
+/// How often the first process of a container looks for orphans that are not of its tree.
+const STRANGERS_LOOK: Duration = Duration::from_millis(200);
 /// How long a command runs before what can be done meanwhile is done.
 const MOMENT: Duration = Duration::from_millis(50);
 /// How long descendants may outlive the command before they are leftovers.
@@ -172,6 +174,9 @@ impl<'a> Run<'a> {
             if self.hear_guard() == Next::Finish {
                 break;
             }
+            if getpid().is_init() {
+                self.warden.reap_strangers();
+            }
             self.heed_signals();
             if self.began.elapsed() >= MOMENT
                 && let Some(meanwhile) = self.meanwhile.take()
@@ -202,7 +207,11 @@ impl<'a> Run<'a> {
         };
         let deadline = [deadline, self.timeout_at()].into_iter().flatten().min();
         let until_deadline = deadline.map(|at| at.saturating_duration_since(now));
-        let look = self.warden.is_own().then_some(KILL_INTERVAL);
+        let look = match (self.warden.is_own(), getpid().is_init()) {
+            (true, _) => Some(KILL_INTERVAL),
+            (false, true) => Some(STRANGERS_LOOK),
+            (false, false) => None,
+        };
         let moment = self.meanwhile.is_some().then_some(self.began + MOMENT);
         let moment = moment.map(|at| at.saturating_duration_since(now));
         let wait = [until_deadline, look, moment].into_iter().flatten().min()?;

@@ -156,8 +156,18 @@ pub(super) fn is_ignored(signal: c_int) -> bool {
 
 /// Gives the signal its default disposition.
 pub(super) fn set_default(signal: c_int) {
-    let action = [0usize; ACTION_WORDS];
-    // SAFETY: zeroes are SIG_DFL without flags, in every layout of the structure.
+    set_disposition(signal, libc::SIG_DFL);
+}
+
+/// Has the signal ignored.
+pub(super) fn ignore(signal: c_int) {
+    set_disposition(signal, libc::SIG_IGN);
+}
+
+fn set_disposition(signal: c_int, disposition: usize) {
+    let mut action = [0usize; ACTION_WORDS];
+    action[0] = disposition;
+    // SAFETY: a handler that is none, and zeroes, which are no flags, in every layout of the structure.
     unsafe {
         libc::syscall(
             libc::SYS_rt_sigaction,

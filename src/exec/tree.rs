@@ -163,7 +163,7 @@ pub(super) fn look_at(pid: Pid) -> Option<Process> {
 }
 
 /// Signals exactly the process that was seen: its number may have gone to another one since.
-fn signal_process(seen: &Process, signal: Signal) {
+pub(super) fn signal_process(seen: &Process, signal: Signal) {
     match pidfd_open(seen.pid, PidfdFlags::empty()) {
         Ok(handle) => {
             if look_at(seen.pid).is_some_and(|now| now.started == seen.started) {
@@ -251,7 +251,8 @@ fn parse_number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-fn command_line(pid: u32) -> Vec<OsString> {
+/// Its command line, as far as one reads it; the name in brackets where there is none.
+pub(super) fn command_line(pid: u32) -> Vec<OsString> {
     let line = read_start(&format!("/proc/{pid}/cmdline"));
     if line.is_empty() {
         let name = read_start(&format!("/proc/{pid}/comm"));

@@ -4,7 +4,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{Pid, Signal, WaitOptions, getpid, set_child_subreaper, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
+};
 
 use super::child::Child;
 use super::command::Command;
@@ -119,6 +121,21 @@ impl Warden {
         self.tended()
     }
 
+    /// Reaps what has fallen to jobrun from outside of the tree, as it does to the first process of a container.
+    pub(super) fn reap_strangers(&self) {
+        let guard = match &self.hold {
+            Hold::Guard { pid, .. } => Some(*pid),
+            Hold::Own { .. } | Hold::Nothing => return,
+        };
+        // The guard's end is for `guard_is_gone`; strangers behind it are reaped after that.
+        while let Ok(Some(ended)) = sys::ended_child() {
+            if Some(ended) == guard {
+                break;
+            }
+            let _ = waitpid(Some(ended), WaitOptions::NOHANG);
+        }
+    }
+
     fn tended(&self) -> Tended {
         match self.hold {
             Hold::Nothing => Tended::Over,
@@ -163,7 +180,10 @@ impl Warden {
     /// Sends the signal to the whole tree once.
     pub(super) fn signal(&mut self, signal: i32) {
         match &self.hold {
-            Hold::Guard { control, .. } => Order::Signal(signal).send(control.as_fd()),
+            Hold::Guard { pid, control } => {
+                Order::Signal(signal).send(control.as_fd());
+                wake(*pid);
+            }
             Hold::Own { .. } => {
                 if let Some(signal) = Signal::from_named_raw(signal) {
                     self.tree.scan(getpid());
@@ -177,7 +197,10 @@ impl Warden {
     /// Kills the tree, again and again until none of it lives.
     pub(super) fn kill(&mut self) {
         match &mut self.hold {
-            Hold::Guard { control, .. } => Order::Kill.send(control.as_fd()),
+            Hold::Guard { pid, control } => {
+                Order::Kill.send(control.as_fd());
+                wake(*pid);
+            }
             Hold::Own { is_killing } => *is_killing = true,
             Hold::Nothing => {}
         }
@@ -188,7 +211,10 @@ impl Warden {
         // Else its processes became children of jobrun, and of the tree it ends should a later guard be killed.
         let _ = set_child_subreaper(None);
         match &self.hold {
-            Hold::Guard { control, .. } => Order::Leave.send(control.as_fd()),
+            Hold::Guard { pid, control } => {
+                Order::Leave.send(control.as_fd());
+                wake(*pid);
+            }
             Hold::Own { .. } => self.hold = Hold::Nothing,
             Hold::Nothing => {}
         }
@@ -204,4 +230,9 @@ impl Warden {
         self.tree.scan(root);
         (self.tree.living().count(), self.tree.named())
     }
+}
+
+/// A guard that somebody stopped would not hear its orders.
+fn wake(guard: Pid) {
+    let _ = kill_process(guard, Signal::CONT);
 }

@@ -15,6 +15,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 
 use super::colour::{self, Tint};
+use super::outlet::Outlet;
 
 /// How lines on stderr are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,7 +53,7 @@ pub fn install(format: Format, verbose: u8, is_quiet: bool) {
     };
     let layer = tracing_subscriber::fmt::layer()
         .event_format(lines)
-        .with_writer(std::io::stderr);
+        .with_writer(|| Outlet::Stderr);
     let subscriber = tracing_subscriber::registry().with(level).with(layer);
     // The only error is that one is installed already, and then that one speaks.
     let _ = tracing::subscriber::set_global_default(subscriber);

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal as _, Write};
 
 use serde::Serialize;
 
+use super::outlet::Outlet;
 use super::slots::RunRow;
 use super::{SCHEMA, log, text};
 use crate::domain::lifecycle::Outcome;
@@ -67,7 +68,7 @@ impl Log<'_> {
             let started = text::short(self.zone, self.run.started_at);
             self.say(&format!("{}, started {started}", self.name()));
         }
-        let mut screen = Screen::new(false);
+        let mut screen = Screen::new([Box::new(io::stdout()), Box::new(io::stderr())], false);
         match screen.pass_on(self.job, &self.run.id, &self.pieces) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
@@ -124,14 +125,19 @@ impl Log<'_> {
 /// Prints what a run wrote, after it did not succeed; all of it on stderr if stdout carries an answer. Nothing can be
 /// done about a reader that went away.
 pub fn replay(job: &str, run: &str, pieces: &[Piece<'_>], is_all_to_stderr: bool) {
-    let mut screen = Screen::new(is_all_to_stderr);
+    let outlets: Outlets = [Box::new(Outlet::Stdout), Box::new(Outlet::Stderr)];
+    let mut screen = Screen::new(outlets, is_all_to_stderr);
     let _ = screen
         .pass_on(job, run, pieces)
         .and_then(|()| screen.start_line());
 }
 
+/// Where standard output and standard error are written to.
+type Outlets = [Box<dyn Write>; 2];
+
 /// Both streams, and whether each stands at the start of a line.
 struct Screen {
+    outlets: Outlets,
     /// Both go to one terminal, pipe or file, so that what one writes continues the line of the other.
     is_one_place: bool,
     is_all_to_stderr: bool,
@@ -139,11 +145,12 @@ struct Screen {
 }
 
 impl Screen {
-    fn new(is_all_to_stderr: bool) -> Self {
+    fn new(outlets: Outlets, is_all_to_stderr: bool) -> Self {
         let place = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
         let stdout = rustix::fs::fstat(io::stdout()).map(place);
         let stderr = rustix::fs::fstat(io::stderr()).map(place);
         Self {
+            outlets,
             is_one_place: is_all_to_stderr || (stdout.is_ok() && stdout == stderr),
             is_all_to_stderr,
             is_at_start: [true; 2],
@@ -161,13 +168,13 @@ impl Screen {
         } else {
             self.is_at_start[stream as usize] = is_at_start;
         }
-        match stream {
-            Stream::Stdout if self.is_all_to_stderr => {
-                write_through(&mut io::stderr().lock(), bytes)
-            }
-            Stream::Stdout => write_through(&mut io::stdout().lock(), bytes),
-            Stream::Stderr => write_through(&mut io::stderr().lock(), bytes),
-        }
+        let to = match stream {
+            Stream::Stdout if !self.is_all_to_stderr => Stream::Stdout,
+            Stream::Stdout | Stream::Stderr => Stream::Stderr,
+        };
+        let outlet = &mut self.outlets[to as usize];
+        outlet.write_all(bytes)?;
+        outlet.flush()
     }
 
     /// Writes pieces of a run's output, and where some is left out, how much.
@@ -207,11 +214,6 @@ impl Screen {
     }
 }
 
-fn write_through(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
-    out.write_all(bytes)?;
-    out.flush()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,6 +221,7 @@ mod tests {
     #[test]
     fn a_line_of_ours_does_not_continue_one_of_the_output() {
         let mut apart = Screen {
+            outlets: [Box::new(Vec::new()), Box::new(Vec::new())],
             is_one_place: false,
             is_all_to_stderr: false,
             is_at_start: [true; 2],

@@ -3,6 +3,7 @@
 pub mod colour;
 pub mod log;
 pub mod logs;
+pub mod outlet;
 pub mod plan;
 pub mod run;
 pub mod slots;
@@ -17,6 +18,7 @@ use serde::Serialize;
 
 use crate::domain::job::Output;
 use crate::error::Error;
+use outlet::Outlet;
 
 /// The version of every JSON document jobrun prints.
 pub const SCHEMA: u32 = 1;
@@ -34,8 +36,11 @@ pub fn json(value: &impl Serialize) -> Result<(), Error> {
 }
 
 /// Prints what a start has done as one line of JSON. The work is done and on record whether that is seen or not.
+/// A reader that takes nothing is not waited for, as a lock is held meanwhile.
 pub fn progress(value: &impl Serialize) {
-    if let Err(error) = json(value) {
+    let line = serde_json::to_string(value).expect("its keys are strings and its values plain");
+    let printed = Outlet::Stdout.write_all(format!("{line}\n").as_bytes());
+    if let Err(error) = written(printed) {
         tracing::warn!("{}", error.message());
     }
 }
@@ -136,8 +141,7 @@ fn stderr_json(value: &impl Serialize) {
     stderr_line(&serde_json::to_string(value).expect("its keys are strings and its values plain"));
 }
 
-/// Prints one line on stderr, come what may.
+/// Prints one line on stderr, come what may; it is lost if nobody takes it.
 fn stderr_line(line: &str) {
-    let mut err = io::stderr().lock();
-    let _ = err.write_all(format!("{line}\n").as_bytes());
+    let _ = Outlet::Stderr.write_all(format!("{line}\n").as_bytes());
 }

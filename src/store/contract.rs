@@ -881,15 +881,16 @@ fn the_tasks_around_a_slot_are_found(bench: &mut Bench) {
 fn who_is_at_a_job_is_known_by_the_lease(bench: &mut Bench) {
     let job = hourly(Policy::Each);
     bench.owed(&job, "2026-05-05T11:59:00Z");
-    assert_eq!(bench.store.runner("j").expect("asked"), None);
+    assert_eq!(bench.store.at_work("j").expect("asked"), None);
     let claimed = bench.owed(&job, "2026-05-05T12:00:01Z").claimed;
     let claimed = claimed.expect("claimed");
-    assert_eq!(
-        bench.store.runner("j").expect("asked").as_deref(),
-        Some("lease-2")
-    );
+    let at_work = AtWork {
+        lease: Some("lease-2".into()),
+        run: Some(claimed.run.clone()),
+    };
+    assert_eq!(bench.store.at_work("j").expect("asked"), Some(at_work));
     bench.finish(&job, &claimed, Outcome::Succeeded, "2026-05-05T12:00:02Z");
-    assert_eq!(bench.store.runner("j").expect("asked"), None);
+    assert_eq!(bench.store.at_work("j").expect("asked"), None);
 }
 
 fn a_note_is_added_to_what_is_noted(bench: &mut Bench) {

@@ -97,8 +97,8 @@ impl<S: Store> Store for Failing<S> {
         self.call(|store| store.add_event(job, event))
     }
 
-    fn runner(&mut self, job: &str) -> Result<Option<String>, StoreError> {
-        self.call(|store| store.runner(job))
+    fn at_work(&mut self, job: &str) -> Result<Option<AtWork>, StoreError> {
+        self.call(|store| store.at_work(job))
     }
 
     fn settle(&mut self) {

@@ -20,7 +20,8 @@ use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Pause, SkipRange, State, Task, Version};
 pub use records::{
-    Claimed, Event, Finish, Head, Look, Recorded, Run, Runner, SlotTask, Step, Stepped, Summary,
+    AtWork, Claimed, Event, Finish, Head, Look, Recorded, Run, Runner, SlotTask, Step, Stepped,
+    Summary,
 };
 
 /// Something remembers: SQLite for one host, PostgreSQL for many.
@@ -48,8 +49,8 @@ pub trait Store {
     /// moment; the record of a shorter run does both at once.
     fn settle(&mut self);
 
-    /// The lease of whoever says to be at the job.
-    fn runner(&mut self, job: &str) -> Result<Option<String>, StoreError>;
+    /// Who says to be at the job.
+    fn at_work(&mut self, job: &str) -> Result<Option<AtWork>, StoreError>;
 
     /// Adds to what is noted about a run.
     fn add_note(&mut self, run: &str, note: &str) -> Result<(), StoreError>;

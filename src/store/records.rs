@@ -84,6 +84,15 @@ pub struct Runner {
     pub tz_version: String,
 }
 
+/// A run that is marked as under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AtWork {
+    /// Tells whether the process that claimed it lives; none where it cannot be on this store.
+    pub lease: Option<String>,
+    /// The run, if its row was written.
+    pub run: Option<RunId>,
+}
+
 /// What a step did.
 #[derive(Clone, Debug)]
 pub struct Stepped {

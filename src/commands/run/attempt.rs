@@ -200,6 +200,13 @@ fn wait_until_ready(
         let command = probe(ready.timeout.saturating_sub(began.elapsed()))?;
         let ended = run(start, locks, &command, Some(&mut sink));
         let ended = ended.map_err(|error| (no_guard(&error), None))?;
+        if ended.leftover_count > 0 {
+            let count = ended.leftover_count;
+            tracing::warn!(
+                job = start.job.name,
+                "its `ready` command left processes behind, which were ended: {count}"
+            );
+        }
         match (&ended.how, ended.exit) {
             (How::Exited, Some(Exit::Code(0))) => return Ok(()),
             (How::Stopped(_) | How::GuardLost, _) => {

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::attempt::{self, Record};
 use super::locks::{self, Held};
 use super::{Patience, say_busy, spooled};
-use crate::commands::{output_index, state_dir};
+use crate::commands::{environment, output_index, process_names, state_dir};
 use crate::config::Config;
 use crate::domain::decide::{Ask, Awaited, Then};
 use crate::domain::job::{Job, Output, Policy};
@@ -207,21 +207,44 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// Whether nobody else is at the job though the lock was free: its file may have been removed, and made again.
+    /// Whether nobody else is at the job though the lock was free: its file may have been removed and made again, or
+    /// jobrun and its guard were killed together. Then what they left is ended first.
     fn is_first_at_it(&mut self) -> Result<bool, Error> {
         let me = Holder::this_process();
         self.runner.lease = me.lease();
         self.me = Some(me);
-        let other = self.store.runner(&self.job.name)?;
-        let is_first = !other.is_some_and(|lease| exec::lives(&lease));
-        if !is_first {
+        let job = &self.job.name;
+        let Some((lease, run)) = self.store.at_work(job)?.and_then(|at_work| {
+            // Without a lease it is a run of the file this store was copied from, and no concern of ours.
+            Some((at_work.lease?, at_work.run))
+        }) else {
+            return Ok(true);
+        };
+        if exec::lives(&lease) {
             self.tally.is_busy = true;
             tracing::error!(
-                job = self.job.name,
+                job,
                 "is busy though its lock was free: somebody has removed or replaced the lock file while a run was under way"
             );
+            return Ok(false);
         }
-        Ok(is_first)
+        let Some(run) = run else {
+            return Ok(true);
+        };
+        let living = exec::end_remains(&environment::run_id(&run), |remains| {
+            let names = process_names(remains);
+            tracing::warn!(
+                job,
+                run,
+                "its jobrun and guard were killed, but not its processes, which are ended first: {names}"
+            );
+        });
+        if !living.is_empty() {
+            self.tally.is_busy = true;
+            let names = process_names(&living);
+            tracing::error!(job, run, "its processes cannot be killed: {names}");
+        }
+        Ok(living.is_empty())
     }
 
     /// Says in the locks what they are held for.

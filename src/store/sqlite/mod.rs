@@ -23,7 +23,7 @@ use rusqlite::{Connection, Row, TransactionBehavior};
 use rustix::io::Errno;
 
 use super::{
-    Event, Finish, Look, Recorded, Run, SlotTask, Step, Stepped, Store, StoreError, Summary,
+    AtWork, Event, Finish, Look, Recorded, Run, SlotTask, Step, Stepped, Store, StoreError, Summary,
 };
 use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
@@ -152,11 +152,16 @@ impl Store for Sqlite {
         self.write(|db| by_hand::insert_event(db, job, event))
     }
 
-    fn runner(&mut self, job: &str) -> Result<Option<String>, StoreError> {
+    fn at_work(&mut self, job: &str) -> Result<Option<AtWork>, StoreError> {
         // Of a copy of the file, whoever is at the original is not at the job.
         let suffix = format!(" {}", place::identity(&self.path));
-        let lease = self.ask(|db| state::runner(db, job))?;
-        Ok(lease.and_then(|lease| Some(lease.strip_suffix(&suffix)?.to_owned())))
+        let at_work = self.ask(|db| state::at_work(db, job))?;
+        Ok(at_work.map(|at_work| AtWork {
+            lease: at_work
+                .lease
+                .and_then(|lease| Some(lease.strip_suffix(&suffix)?.to_owned())),
+            ..at_work
+        }))
     }
 
     fn settle(&mut self) {

@@ -6,7 +6,7 @@ use super::{Local, NOMINAL, instant, maybe_instant, pause, word};
 use crate::domain::lifecycle::{SNOOZED, Status, Trigger};
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Left, Lookback, Settled, Spec, State, Task, Version};
-use crate::store::{Head, Look};
+use crate::store::{AtWork, Head, Look};
 
 /// Versions of a schedule that a decision looks at: more edits than this within a day do not count as returning.
 const VERSIONS_SEEN: u32 = 100;
@@ -48,12 +48,19 @@ pub(super) fn busy_count(db: &Connection, job: &str) -> rusqlite::Result<u64> {
     Ok(position(db, job)?.busy_count)
 }
 
-pub(super) fn runner(db: &Connection, job: &str) -> rusqlite::Result<Option<String>> {
+pub(super) fn at_work(db: &Connection, job: &str) -> rusqlite::Result<Option<AtWork>> {
     let mut query = db.prepare_cached(
-        "SELECT claim_lease FROM jobrun_task WHERE job = ?1 AND status = 'running' LIMIT 1",
+        "SELECT claim_lease, (SELECT r.id FROM jobrun_run r WHERE r.job = ?1 AND r.outcome = 'running'
+                              AND r.task_id = t.id ORDER BY r.seq DESC LIMIT 1) AS run
+         FROM jobrun_task t WHERE job = ?1 AND status = 'running' LIMIT 1",
     )?;
-    let lease = query.query_row([job], |row| row.get(0)).optional()?;
-    Ok(lease.flatten())
+    let at_work = query.query_row([job], |row| {
+        Ok(AtWork {
+            lease: row.get("claim_lease")?,
+            run: row.get("run")?,
+        })
+    });
+    at_work.optional()
 }
 
 pub(super) fn load(db: &Connection, look: &Look) -> rusqlite::Result<State> {
