@@ -192,6 +192,36 @@ mod tests {
     }
 
     #[test]
+    fn bytes_keep_their_order_whoever_writes_them() {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let (_other, errors) = std::io::pipe().unwrap();
+        let mut sink = Sink::to(writer.into(), errors.into());
+        let all: Vec<u8> = (0..=250).cycle().take(3_000_000).collect();
+        let reading = std::thread::spawn(move || {
+            let mut got = Vec::new();
+            let mut piece = vec![0; 100_000];
+            // Smaller and larger reads: the pipe is now empty, now full.
+            for length in (1..=100_000).step_by(997).cycle() {
+                match reader.read(&mut piece[..length]).unwrap() {
+                    0 => break,
+                    count => got.extend_from_slice(&piece[..count]),
+                }
+            }
+            got
+        });
+        for piece in all.chunks(7_001) {
+            while !sink.has_room(Which::Stdout) {
+                std::thread::yield_now();
+            }
+            sink.offer(Which::Stdout, piece);
+        }
+        let loss = sink.flush(Instant::now() + Duration::from_secs(5));
+        assert_eq!(loss, Loss::default());
+        drop(sink);
+        assert!(reading.join().unwrap() == all);
+    }
+
+    #[test]
     fn a_reader_that_stalls_costs_the_flush_bound_and_is_counted() {
         let (_reader, writer) = std::io::pipe().unwrap();
         let (_other, errors) = std::io::pipe().unwrap();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::{Errno, read};
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
 use super::command::Command;
 use super::failure::StartFailure;
@@ -22,7 +22,10 @@ const STALL_LOOK: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
-const READ_BYTES: usize = 64 * 1024;
+/// One read, and the pipe of a command that writes faster than jobrun reads.
+const READ_BYTES: usize = 256 * 1024;
+/// Of a pipe that is not told otherwise, see pipe(7).
+const PIPE_BYTES: usize = 64 * 1024;
 /// Read of each pipe after the tree is over: the largest a pipe can be by default limits.
 const REST_BYTES: usize = 1024 * 1024;
 /// How long the end of a run waits for a slow reader of jobrun's own output.
@@ -90,6 +93,7 @@ struct Pipe {
     /// `None` after its end.
     end: Option<OwnedFd>,
     is_ready: bool,
+    is_grown: bool,
 }
 
 impl<'a> Streams<'a> {
@@ -133,14 +137,16 @@ impl<'a> Streams<'a> {
         let timeout = [timeout, stall_look].into_iter().flatten().min();
         // An interrupted wait is a turn in which nothing was ready.
         let _ = poll(&mut polled, timeout);
-        let mut answers = polled[first_pipe..]
-            .iter()
-            .map(|polled| !polled.revents().is_empty());
+        let has_answer = |polled: &PollFd<'_>| !polled.revents().is_empty();
+        let is_room_again = polled[others.len()..first_pipe].iter().any(has_answer);
+        let mut answers = polled[first_pipe..].iter().map(has_answer);
         let is_ready = is_polled.map(|is_polled| is_polled && answers.next() == Some(true));
         for (pipe, is_ready) in pipes.iter_mut().zip(is_ready) {
             pipe.is_ready = is_ready;
         }
-        sink.clear_room();
+        if is_room_again {
+            sink.clear_room();
+        }
     }
 
     /// Reads once from each pipe that had something.
@@ -188,6 +194,7 @@ impl<'a> Streams<'a> {
                 if let Some(file) = &mut self.file {
                     file.write(bytes);
                 }
+                pipe.grow_if_full(count);
                 count
             }
         }
@@ -215,8 +222,21 @@ impl Pipe {
             which,
             end: Some(end),
             is_ready: false,
+            is_grown: false,
         };
         Ok((pipe, writer))
+    }
+
+    /// A pipe that was full when it was read gets larger, once: the command and jobrun then wait for each other less
+    /// often. No pipe before, as all those of a user share a limit; beyond it, the pipe stays as it is.
+    fn grow_if_full(&mut self, count: usize) {
+        if count >= PIPE_BYTES
+            && !self.is_grown
+            && let Some(end) = &self.end
+        {
+            self.is_grown = true;
+            let _ = fcntl_setpipe_size(end, READ_BYTES);
+        }
     }
 }
 
