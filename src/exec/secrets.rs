@@ -35,6 +35,8 @@ impl Secrets {
 #[derive(Debug)]
 pub(super) struct Mask {
     secrets: Secrets,
+    /// Which bytes are the first of a value.
+    is_first: [bool; 256],
     /// Came in, and may be the start of a value.
     held: Vec<u8>,
     out: Vec<u8>,
@@ -51,8 +53,13 @@ enum Found {
 
 impl Mask {
     pub(super) fn new(secrets: Secrets) -> Self {
+        let mut is_first = [false; 256];
+        for value in &secrets.values {
+            is_first[usize::from(value[0])] = true;
+        }
         Self {
             secrets,
+            is_first,
             held: Vec::new(),
             out: Vec::new(),
         }
@@ -67,6 +74,15 @@ impl Mask {
         self.out.clear();
         let mut place = 0;
         while place < self.held.len() {
+            // Most bytes are the first of no value, and go on together.
+            let rest = &self.held[place..];
+            let is_first = |byte: &u8| self.is_first[usize::from(*byte)];
+            let plain = rest.iter().position(is_first).unwrap_or(rest.len());
+            self.out.extend_from_slice(&rest[..plain]);
+            place += plain;
+            if place == self.held.len() {
+                break;
+            }
             match self.found(&self.held[place..]) {
                 Found::Nothing => {
                     self.out.push(self.held[place]);
