@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::failure::StartFailure;
 use super::output::Kept;
+use super::warden::Departed;
 
 /// Everything known about a run that is over.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub struct Ended {
     pub output: Kept,
     /// The command's process id; `None` when it was never started.
     pub pid: Option<u32>,
+    /// The guard, as long as it may still be on its way out: the locks are shared with it until this is dropped.
+    pub guard: Option<Departed>,
     /// KILL was needed to end a timed out or stopped run.
     pub was_killed: bool,
     /// It did not succeed, and while it ran the kernel killed processes of jobrun's control group for want of memory.

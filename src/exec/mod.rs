@@ -49,3 +49,4 @@ pub use secrets::Secrets;
 pub use signals::Signals;
 pub use supervise::supervise;
 pub use sys::grow_memory_at_once;
+pub use warden::Departed;

@@ -71,6 +71,7 @@ fn not_started(failure: StartFailure) -> Ended {
         duration: Duration::ZERO,
         output: Kept::default(),
         pid: None,
+        guard: None,
         was_killed: false,
         lacked_memory: false,
         leftovers: Vec::new(),
@@ -230,9 +231,10 @@ impl<'a> Run<'a> {
     }
 
     fn hear_guard(&mut self) -> Next {
-        // The guard sends three reports at most.
+        // The guard sends four reports at most.
         loop {
             match self.warden.report() {
+                Received::Message(Report::Over) => self.warden.guard_has_departed(),
                 Received::Message(report) => self.note(report),
                 Received::Nothing => break,
                 Received::Closed => {
@@ -261,6 +263,7 @@ impl<'a> Run<'a> {
             Report::NotStarted { stage, errno } => {
                 self.failure = Some((stage, Errno::from_raw_os_error(errno)));
             }
+            Report::Over => {}
             Report::Exited(exit) => {
                 let now = Instant::now();
                 self.exit = Some(exit);
@@ -381,6 +384,7 @@ impl<'a> Run<'a> {
             exit: self.exit.filter(|_| was_started),
             duration: over - self.began,
             pid: main.map(|pid| pid.as_raw_nonzero().get().unsigned_abs()),
+            guard: self.warden.departed(),
             was_killed: self.was_killed,
             lacked_memory,
             leftovers: self.leftovers.1,

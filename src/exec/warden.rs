@@ -24,6 +24,17 @@ pub(super) struct Warden {
     pub(super) main: Option<Pid>,
     tree: Tree,
     killer: Killer,
+    gone: Option<Departed>,
+}
+
+/// A guard whose tree is over. It gives up its hold of the locks as it exits, which is waited for when this is dropped.
+#[derive(Debug)]
+pub struct Departed(Pid);
+
+impl Drop for Departed {
+    fn drop(&mut self) {
+        while let Err(Errno::INTR) = waitpid(Some(self.0), WaitOptions::empty()) {}
+    }
 }
 
 enum Hold {
@@ -83,6 +94,7 @@ impl Warden {
             main: None,
             tree: plan.tree,
             killer: Killer::default(),
+            gone: None,
         })
     }
 
@@ -97,6 +109,19 @@ impl Warden {
     /// The next report of the guard, without waiting.
     pub(super) fn report(&self) -> Received<Report> {
         self.control().map_or(Received::Nothing, Report::receive)
+    }
+
+    /// After the guard's last report.
+    pub(super) fn guard_has_departed(&mut self) {
+        if let Hold::Guard { pid, .. } = self.hold {
+            self.gone = Some(Departed(pid));
+            self.hold = Hold::Nothing;
+        }
+    }
+
+    /// The guard that is on its way out, if it is.
+    pub(super) fn departed(self) -> Option<Departed> {
+        self.gone
     }
 
     /// After end-of-file from the guard: whether it went because the tree is over. If not, the tree is in the hands of

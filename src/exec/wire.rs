@@ -34,8 +34,10 @@ pub(super) enum Report {
     Started { pid: i32 },
     /// It could not become the command.
     NotStarted { stage: Stage, errno: i32 },
-    /// The command itself ended; descendants may live on. When none does, the guard exits with 0.
+    /// The command itself ended; descendants may live on.
     Exited(Exit),
+    /// None of the tree lives, and the guard exits.
+    Over,
 }
 
 /// What jobrun tells the guard.
@@ -72,6 +74,7 @@ impl Report {
             Self::NotStarted { stage, errno } => [2, stage as i32, errno, 0],
             Self::Exited(Exit::Code(code)) => [3, code, 0, 0],
             Self::Exited(Exit::Signal(signal)) => [4, signal, 0, 0],
+            Self::Over => [5, 0, 0, 0],
         }
     }
 
@@ -83,6 +86,7 @@ impl Report {
             }
             [3, code, ..] => Some(Self::Exited(Exit::Code(code))),
             [4, signal, ..] => Some(Self::Exited(Exit::Signal(signal))),
+            [5, ..] => Some(Self::Over),
             _ => None,
         }
     }
@@ -190,6 +194,7 @@ mod tests {
             Report::Started { pid: 7 },
             Report::Exited(Exit::Code(255)),
             Report::Exited(Exit::Signal(9)),
+            Report::Over,
         ] {
             assert_eq!(Report::decode(report.encode()), Some(report));
         }

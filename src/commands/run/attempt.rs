@@ -16,7 +16,7 @@ use crate::domain::job::{Job, Leftovers, Ready, Work};
 use crate::domain::lifecycle;
 use crate::domain::schedule::Instant;
 use crate::error::Failure;
-use crate::exec::{self, Ended, Exit, How, LiveStream, LockFile, Secrets, Sink};
+use crate::exec::{self, Departed, Ended, Exit, How, LiveStream, LockFile, Secrets, Sink};
 use crate::plain;
 use crate::report;
 use crate::store::{Claimed, Finish, Recorded, StoreError};
@@ -42,6 +42,8 @@ pub(super) struct Attempted {
     pub stopped_by: Option<i32>,
     /// Whether processes of it live on that cannot be killed.
     pub has_unkillable: bool,
+    /// Shares the locks until it is dropped.
+    pub guard: Option<Departed>,
 }
 
 /// What became of the record of a run.
@@ -258,7 +260,9 @@ fn attempted(
     };
     let mut stopped_by = None;
     let mut has_unkillable = false;
-    if let Some(ended) = ended {
+    let mut guard = None;
+    if let Some(mut ended) = ended {
+        guard = ended.guard.take();
         has_unkillable = !ended.unkillable.is_empty();
         match ended.exit {
             Some(Exit::Code(code)) => finish.exit_code = Some(code),
@@ -284,6 +288,7 @@ fn attempted(
         failure: verdict.failure,
         stopped_by,
         has_unkillable,
+        guard,
     }
 }
 

@@ -370,11 +370,13 @@ impl<'a> Start<'a> {
     fn attempt(&mut self, held: &mut Held, claimed: &Claimed) -> ControlFlow<Ending, Status> {
         self.announce(held, Some(claimed.run.clone()), claimed.started_at);
         report::run::say_started(self.job, claimed, claimed.started_at);
-        let ended = attempt::supervise(self, held.all(), claimed);
+        let mut ended = attempt::supervise(self, held.all(), claimed);
         let record = attempt::record(self, &ended.finish);
         self.replay(claimed, &ended.finish);
         attempt::say(self.job, claimed, &ended.finish, &record);
         report::termination::finished(&self.job.name, claimed, &ended.finish);
+        // From here on the locks are held by this process alone.
+        drop(ended.guard.take());
         let is_given_up = ended.finish.update.status == Status::Failed;
         let given_up = is_given_up.then_some(Failure::Interrupted);
         // "Not yet" is a failure only when it is given up.

@@ -2,9 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, fdatasync, fsync, open};
 use rustix::io::Errno;
+
+/// The kernel brings what is written to the disk within half a minute by itself (`dirty_expire_centisecs`), names too.
+const NAME_AGE: Duration = Duration::from_secs(120);
 
 /// What makes commits outlive a loss of power.
 ///
@@ -82,7 +86,7 @@ impl Log {
 fn flush(log: &Path, is_unnamed: bool) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     fdatasync(open(log, flags, Mode::empty())?)?;
-    if is_unnamed {
+    if is_unnamed && !is_old(log) {
         let folder = log.parent().filter(|folder| !folder.as_os_str().is_empty());
         fsync(open(
             folder.unwrap_or(Path::new(".")),
@@ -91,6 +95,12 @@ fn flush(log: &Path, is_unnamed: bool) -> Result<(), Errno> {
         )?)?;
     }
     Ok(())
+}
+
+/// Whether the file was made long ago, so that its name is on the disk whoever made it.
+fn is_old(file: &Path) -> bool {
+    let made = file.metadata().and_then(|metadata| metadata.created());
+    made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age >= NAME_AGE))
 }
 
 #[cfg(test)]
