@@ -68,6 +68,10 @@ fn after_a_crash_the_next_start_goes_on_at_once() {
     let status = scenario.run("status --json").exits(0).json();
     assert_ne!(status["jobs"][0]["state"], "running");
     assert_eq!(status["jobs"][0]["running"]["holder_alive"], false);
+    scenario
+        .run("history j")
+        .exits(0)
+        .answers(&["running", "its jobrun is gone"]);
     let ended = scenario.run("run j").exits(0);
     assert!(
         ended

@@ -1,8 +1,9 @@
 //! `jobrun history`: the newest runs.
 
-use super::knows;
+use super::{is_held, knows};
 use crate::cli;
 use crate::config::Config;
+use crate::domain::lifecycle::Outcome;
 use crate::error::{Ending, Error};
 use crate::report;
 use crate::store;
@@ -13,10 +14,18 @@ pub fn history(config: &Config, args: &cli::History) -> Result<Ending, Error> {
     if !knows(config, store.as_mut(), &args.job)? {
         return config.job(&args.job).map(|_| Ending::Done);
     }
-    let runs = match &mut store {
+    let mut runs = match &mut store {
         Some(store) => store.history(&args.job, args.limit, args.failed, args.json)?,
         None => Vec::new(),
     };
+    for run in runs
+        .iter_mut()
+        .filter(|run| run.outcome == Outcome::Running)
+    {
+        if !is_held(&config.store, &args.job, Some(run))? {
+            run.note = Some("its jobrun is gone".to_owned());
+        }
+    }
     let job = config.jobs.iter().find(|job| job.name == args.job);
     let zone = job.and_then(|job| job.zone.as_ref());
     let history = report::slots::History::of(&args.job, zone, &runs);

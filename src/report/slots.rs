@@ -6,6 +6,7 @@ use super::status;
 use super::table::{Cell, table};
 use super::{SCHEMA, text};
 use crate::domain::job::Job;
+use crate::domain::lifecycle::{Outcome, Trigger};
 use crate::domain::schedule::{Slot, Zone};
 use crate::store::Run;
 
@@ -165,8 +166,8 @@ pub struct RunRow {
     slot_local: Option<String>,
     key: String,
     attempt: u32,
-    trigger: crate::domain::lifecycle::Trigger,
-    outcome: crate::domain::lifecycle::Outcome,
+    trigger: Trigger,
+    outcome: Outcome,
     exit_code: Option<i32>,
     signal: Option<i32>,
     reason: Option<String>,
@@ -257,6 +258,9 @@ impl RunRow {
 
     /// What says more about the outcome: `exit 3`, `signal 9`, or the reason.
     pub fn why(&self) -> String {
+        if self.outcome == Outcome::Running {
+            return self.note.clone().unwrap_or_default();
+        }
         match (self.reason.as_deref(), self.exit_code, self.signal) {
             (Some("exit_code"), Some(code), _) => format!("exit {code}"),
             (Some("signal"), _, Some(signal)) => format!("signal {signal}"),
