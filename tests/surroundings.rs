@@ -488,3 +488,29 @@ fn no_secret_is_in_the_path_that_was_searched() {
             .contains("tok-8c1e77aa")
     );
 }
+
+// T70
+#[test]
+fn a_command_that_will_not_be_found_is_told_beforehand() {
+    let scenario = Scenario::new(
+        "[jobs.lost]\ncommand = ['no-such-program']\n\
+         [jobs.plain]\ncommand = ['./plain']\n\
+         [jobs.moved]\ncommand = ['tool']\nenv = { PATH = '/nowhere' }\n\
+         [jobs.named]\ncommand = ['{slot}']\n\
+         [jobs.fine]\ncommand = ['sh', '-c', 'true']\n",
+    );
+    scenario.write("plain", "#!/bin/sh\n");
+    scenario.run("check").exits(0).says(&[
+        "command `no-such-program` not found in PATH `",
+        "`./plain` is not executable",
+        "command `tool` not found in PATH `/nowhere`",
+    ]);
+    let checked = scenario.run("check --json").exits(0).json();
+    let jobs: Vec<_> = checked["warnings"]
+        .as_array()
+        .expect("warnings")
+        .iter()
+        .map(|warning| warning["job"].as_str().expect("a job"))
+        .collect();
+    assert_eq!(jobs, ["lost", "plain", "moved"]);
+}

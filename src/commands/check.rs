@@ -3,6 +3,7 @@
 use chrono::{TimeDelta, Utc};
 use serde::Serialize;
 
+use super::environment;
 use super::run::look;
 use super::store_name;
 use crate::cli;
@@ -10,9 +11,10 @@ use crate::config::faults::{Faults, Level};
 use crate::config::{self, Config, Surroundings};
 use crate::domain::decide::Ask;
 use crate::domain::due::{self, Bounds, Change};
-use crate::domain::job::Job;
+use crate::domain::job::{Job, Work};
 use crate::domain::schedule::{Instant, Timetable};
 use crate::error::{Ending, Error};
+use crate::exec;
 use crate::report;
 use crate::report::Finding;
 use crate::report::text;
@@ -53,6 +55,7 @@ pub fn check(around: &Surroundings, args: &cli::Check) -> Result<Ending, Error> 
         Err(error) => return Err(error),
     };
     config.look_ahead(now);
+    config.warn_about_commands(cannot_start);
     if let Some(error) = store::check(&config.store)? {
         let message = format!("this user cannot run jobs: {error}");
         let finding = Finding {
@@ -78,6 +81,25 @@ pub fn check(around: &Surroundings, args: &cli::Check) -> Result<Ending, Error> 
     warn(&config.faults);
     report::answer(&text(&config, &jobs, has_store))?;
     Ok(Ending::Done)
+}
+
+/// Why a job's command could not be started from here and now.
+fn cannot_start(job: &Job) -> Option<(String, Option<&'static str>)> {
+    let Work::Command(words) = &job.work else {
+        return None;
+    };
+    // A name in braces is known only when it runs.
+    let program = words.first().filter(|program| !program.contains('{'))?;
+    let of_file = environment::of_file(job).ok()?;
+    let env = environment::environment(
+        std::env::vars_os(),
+        of_file,
+        job,
+        &environment::Facts::new(),
+    );
+    let command = exec::Command::to_look_for(program, env, job.surroundings.cwd.clone());
+    let failure = exec::StartFailure::foresee(&command)?;
+    Some((failure.to_string(), failure.hint()))
 }
 
 /// Says what is allowed but probably not meant.

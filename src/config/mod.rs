@@ -42,6 +42,8 @@ pub struct Config {
 /// Where those keys of a job stand that are looked at again with a clock.
 #[derive(Clone, Debug)]
 struct Places {
+    /// The value of `command`.
+    command: Option<Range<usize>>,
     /// Each expression of `schedule`.
     schedule: Vec<Range<usize>>,
     timezone: Option<Range<usize>>,

@@ -28,6 +28,7 @@ impl Places {
             .next()
             .or(raw.exclude_file.as_ref());
         Self {
+            command: raw.command.as_ref().map(toml::Spanned::span),
             schedule: raw.schedule.iter().flatten().map(Text::span).collect(),
             timezone: raw.timezone.as_ref().map(Text::span),
             exclude: excluded.map(Text::span),
@@ -50,6 +51,27 @@ impl Config {
                 outlook.warn_about_day_fields(timetable);
                 outlook.warn_about_exclusions(timetable);
                 outlook.warn_about_zone(timetable.zone(), &self.tz);
+            }
+        }
+    }
+}
+
+impl Config {
+    /// Adds a warning about the command of each job that `complain` has something to say of: what is wrong, and the
+    /// way out.
+    pub fn warn_about_commands(
+        &mut self,
+        complain: impl Fn(&Job) -> Option<(String, Option<&'static str>)>,
+    ) {
+        for (job, places) in self.jobs.iter().zip(&self.places) {
+            if let (Some(span), Some((message, hint))) = (&places.command, complain(job)) {
+                self.faults.add(Fault {
+                    level: Level::Warning,
+                    span: span.clone(),
+                    job: Some(job.name.clone()),
+                    message,
+                    hint: hint.map(str::to_owned),
+                });
             }
         }
     }

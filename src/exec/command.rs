@@ -43,3 +43,26 @@ pub struct Command {
     /// Values that are masked in the kept output; the live stream and the file get them as they are.
     pub secrets: Secrets,
 }
+
+impl Command {
+    /// A command that is only looked for: no limits, nothing kept.
+    pub fn to_look_for(
+        program: &str,
+        env: Vec<(OsString, OsString)>,
+        cwd: Option<PathBuf>,
+    ) -> Self {
+        Self {
+            argv: vec![program.into()],
+            env,
+            cwd,
+            timeout: None,
+            kill_after: Duration::ZERO,
+            leftovers: Leftovers::Kill,
+            umask: None,
+            nice: None,
+            output_file: None,
+            output_keep: 0,
+            secrets: Secrets::default(),
+        }
+    }
+}

@@ -98,6 +98,16 @@ impl StartFailure {
         }
     }
 
+    /// Why the command could not be started now, as far as can be seen without doing so.
+    pub fn foresee(command: &Command) -> Option<Self> {
+        let Some(file) = first_existing(command) else {
+            return Some(missing(command));
+        };
+        let path = resolve(command, &file);
+        let may_run = path.is_file() && access(&path, Access::EXEC_OK).is_ok();
+        (!may_run).then_some(Self::NotExecutable { file })
+    }
+
     /// What lies behind an error number, by looking at the files that were tried.
     pub(super) fn diagnose(command: &Command, stage: Stage, errno: Errno) -> Self {
         let number = errno.raw_os_error();
