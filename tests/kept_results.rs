@@ -233,3 +233,21 @@ fn without_any_space_the_result_is_printed_and_told_by_the_exit_code() {
         assert!(said.contains(part), "no `{part}` in {said}");
     }
 }
+
+#[test]
+fn a_daemon_of_a_run_whose_result_was_kept_lives_on() {
+    let scenario = Scenario::job(&format!(
+        "{}\nleftovers = 'leave'\nshell = 'setsid sleep 60 </dev/null >/dev/null 2>&1 & echo x >> runs; {}'",
+        support::ONE_SLOT,
+        until("go")
+    ));
+    with_a_locked_end(&scenario, None, 74, &["kept in `"]);
+    assert_eq!(scenario.children().len(), 1);
+    scenario
+        .run("run j")
+        .exits(0)
+        .says(&["recorded the outcome (succeeded)"]);
+    let daemons = scenario.children();
+    assert_eq!(daemons.len(), 1, "{daemons:?}");
+    daemons[0].kill();
+}

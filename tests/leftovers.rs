@@ -99,3 +99,17 @@ fn a_killed_start_takes_along_what_it_had_not_left_yet() {
     jobrun.kill();
     scenario.wait_until_nothing_lives();
 }
+
+#[test]
+fn a_command_that_ended_in_time_is_not_timed_out_by_what_it_leaves() {
+    for _ in 0..3 {
+        let scenario = leaving(
+            "leave",
+            "timeout = '2s'",
+            "setsid sleep 60 </dev/null >/dev/null 2>&1 & sleep 1.5",
+        );
+        scenario.run("run j --now").exits(0);
+        assert_eq!(scenario.outcomes(), ["succeeded"]);
+        scenario.processes().iter().for_each(support::Process::kill);
+    }
+}

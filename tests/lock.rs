@@ -318,3 +318,25 @@ fn a_removed_lock_file_does_not_make_two_runs_at_once() {
     assert_eq!(scenario.outcomes(), ["succeeded"]);
     scenario.run("run j").exits(0);
 }
+
+#[test]
+fn a_run_by_hand_whose_lock_file_is_removed_takes_no_other_for_lost() {
+    let scenario = Scenario::new(&format!(
+        "[jobs.j]\n{ONE_SLOT}\nretry = ['2s']\n\
+         shell = 'echo $JOBRUN_TRIGGER >> runs; [ $JOBRUN_TRIGGER = manual ] && exit 3; {}'\n",
+        until("go")
+    ));
+    let by_hand = scenario.start("run j --now");
+    scenario.wait_for_lines("runs", 1);
+    // It waits for its retry.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    std::fs::remove_file(scenario.path("jobrun.db.locks/j.lock")).expect("removed");
+    let triggered = scenario.start("run j");
+    scenario.wait_for_lines("runs", 2);
+    by_hand.wait().exits(76).says(&["lost its lock"]);
+    scenario.signal_file("go");
+    // The run by hand was given up.
+    triggered.wait().exits(1);
+    assert_eq!(scenario.lines("runs"), ["manual", "catch_up"]);
+    assert_eq!(scenario.outcomes(), ["failed", "succeeded"]);
+}

@@ -341,3 +341,19 @@ fn one_slot_of_several_jobs_at_a_time_is_that_slot() {
     scenario.run(&format!("{line} --force --jobs 2")).exits(0);
     assert_eq!(scenario.lines("runs").len(), 4);
 }
+
+#[test]
+fn a_start_of_many_jobs_needs_no_descriptor_for_each() {
+    let jobs: Vec<String> = (0..100)
+        .map(|n| {
+            format!("[jobs.j{n}]\nschedule = '0 0 1 1 *'\ntimezone = 'UTC'\ncommand = ['true']\n")
+        })
+        .collect();
+    let scenario = Scenario::new(&jobs.concat());
+    let jobrun = env!("CARGO_BIN_EXE_jobrun");
+    let script = format!("ulimit -n 40; exec {jobrun} run --all");
+    scenario
+        .spawn(scenario.program("sh", ["-c", &script]))
+        .wait()
+        .exits(0);
+}

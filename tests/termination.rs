@@ -15,6 +15,9 @@ shell = 'echo first; echo last; exit 3'
 [jobs.slow]
 shell = 'echo working; sleep 60'
 timeout = '1s'
+[jobs.retried]
+retry = ['0s']
+shell = 'test -e tried && exit 0; touch tried; exit 3'
 ";
 
 /// What the file holds after these commands; none if that cannot be seen here.
@@ -85,4 +88,12 @@ fn a_start_that_cannot_do_its_work_says_why() {
         return;
     };
     assert!(message.starts_with("jobrun job=bad error: "), "{message}");
+}
+
+#[test]
+fn a_failure_that_was_mended_by_a_retry_is_none() {
+    let Some(message) = message_after(&["run retried --now"]) else {
+        return;
+    };
+    assert!(message.contains(" outcome=succeeded"), "{message}");
 }

@@ -95,12 +95,16 @@ fn a_lock_can_be_freed_though_processes_live_that_cannot_be_killed() {
         .answers(&["j: its lock is free; left alone: `"]);
     assert!(scenario.guards().is_empty());
     assert!(!scenario.children().is_empty());
-    for process in scenario.children() {
-        process.kill();
-    }
     scenario.configure("[jobs.j]\nshell = 'true'\n");
     scenario.run("run j --now");
     assert_eq!(scenario.outcomes(), ["lost", "succeeded"]);
+    assert!(
+        !scenario.children().is_empty(),
+        "what was left alone lives on"
+    );
+    for process in scenario.children() {
+        process.kill();
+    }
 }
 
 // T21
@@ -135,4 +139,30 @@ fn what_has_become_another_users_is_named_and_keeps_the_lock() {
         .exits(0)
         .answers(&["its lock is free; killed: `sleep 60`"]);
     scenario.wait_until_nothing_lives();
+}
+
+// G10
+#[test]
+fn no_secret_is_in_what_is_said_of_such_processes() {
+    const SECRET: &str = "supersecretvalue123";
+    let scenario = Scenario::job(
+        "env_file = 'secrets'\nkill_after = '1m'\nshell = './stubborn x-$TOKEN; true'",
+    );
+    scenario.write_program("stubborn", &format!("#!/bin/sh\n{STUBBORN}\n"));
+    scenario.write("secrets", &format!("TOKEN={SECRET}\n"));
+    let jobrun = scenario.start("run j --now");
+    scenario.wait_for_lines("pid", 1);
+    jobrun.kill();
+    let said = [
+        scenario.run("run j --now -v"),
+        scenario.run("status j"),
+        scenario.run("unlock j"),
+        scenario.run("unlock j --kill-orphans"),
+    ];
+    for ended in said {
+        let all = format!("{}{}", ended.stdout, ended.stderr);
+        assert!(all.contains("x-***") && !all.contains(SECRET), "{all}");
+    }
+    let detail = scenario.text("SELECT detail FROM jobrun_event");
+    assert!(detail.contains("x-***"), "{detail}");
 }

@@ -6,6 +6,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
 use crate::domain::job::{Job, Work};
+use crate::exec::Secrets;
 use crate::plain;
 use crate::report::text;
 use crate::store::Claimed;
@@ -64,6 +65,11 @@ pub type Variables = Vec<(OsString, OsString)>;
 pub fn of_file(job: &Job) -> Result<Variables, String> {
     let path = job.surroundings.env_file.as_deref();
     path.map_or(Ok(Vec::new()), read_env_file)
+}
+
+/// The values that are never shown.
+pub fn secrets(of_file: &Variables) -> Secrets {
+    Secrets::new(of_file.iter().map(|(_, value)| value.as_bytes().to_vec()))
 }
 
 /// The complete environment: what jobrun inherited but `JOBRUN_*`, what the job's `env_file` sets, its `env`, and the

@@ -14,7 +14,7 @@ mod slots;
 mod status;
 mod unlock;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::cli::{self, Cli, Command};
 use crate::config::{self, Config, Surroundings};
@@ -127,21 +127,24 @@ fn is_held(url: &store::Url, job: &str, running: Option<&store::Run>) -> Result<
     }
 }
 
-/// A hold on the job's own lock by processes whose jobrun is gone: nobody but them, and their guard, keeps it.
-fn orphaned(url: &store::Url, job: &str) -> Option<exec::Hold> {
-    let hold = exec::Hold::on(&lock_path(url, job)).ok().flatten();
+/// A hold on a lock by processes whose jobrun is gone: nobody but them, and their guard, keeps it.
+fn orphaned(lock: &Path) -> Option<exec::Hold> {
+    let hold = exec::Hold::on(lock).ok().flatten();
     hold.filter(exec::Hold::is_orphaned)
 }
 
-/// `sleep 100` (pid 4711), and so on.
-fn process_names(processes: &[exec::Leftover]) -> String {
+/// `sleep 100` (pid 4711), and so on, without the secrets of the job they belong to. Without the job, or if its secrets
+/// cannot be had, only the programs.
+fn process_names(job: Option<&Job>, processes: &[exec::Leftover]) -> String {
+    let of_file = job.and_then(|job| environment::of_file(job).ok());
+    let secrets = of_file.map(|of_file| environment::secrets(&of_file));
     let names = processes.iter().map(|process| {
-        let argv: Vec<_> = process
-            .argv
-            .iter()
-            .map(|word| word.to_string_lossy())
-            .collect();
-        format!("`{}` (pid {})", argv.join(" "), process.pid)
+        let words = process.argv.iter().map(|word| word.to_string_lossy());
+        let name = match &secrets {
+            Some(secrets) => secrets.mask(&words.collect::<Vec<_>>().join(" ")),
+            None => words.take(1).collect(),
+        };
+        format!("`{name}` (pid {})", process.pid)
     });
     names.collect::<Vec<_>>().join(", ")
 }

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use super::run::{after, look};
-use super::{is_held, orphaned, process_names, store_name};
+use super::{is_held, lock_path, orphaned, process_names, store_name};
 use crate::cli;
 use crate::config::Config;
 use crate::domain::decide::{self, Ask};
@@ -58,14 +58,16 @@ pub fn status(config: &Config, args: &cli::Status) -> Result<Ending, Error> {
             .as_ref()
             .and_then(|summary| summary.running.as_ref());
         let is_held = is_held(&config.store, name, running)?;
-        let orphans = is_held.then(|| orphaned(&config.store, name)).flatten();
+        let orphans = is_held
+            .then(|| orphaned(&lock_path(&config.store, name)))
+            .flatten();
         standings.push(Standing {
             name,
             job,
             pause,
             blocker,
             is_held,
-            orphans: orphans.map_or_else(String::new, |hold| process_names(&hold.orphans())),
+            orphans: orphans.map_or_else(String::new, |hold| process_names(job, &hold.orphans())),
             summary: summary.unwrap_or_default(),
             now,
         });

@@ -18,8 +18,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Shows who holds the lock of a job, and frees it if that is asked for. Exits 1 if it stays held.
 pub fn unlock(config: &Config, args: &cli::Unlock) -> Result<Ending, Error> {
-    let job = &config.job(&args.job)?.name;
-    let path = lock_path(&config.store, job);
+    let job = config.job(&args.job)?;
+    let name = &job.name;
+    let path = lock_path(&config.store, name);
     let on = || {
         Hold::on(&path).map_err(|error| {
             let what = format!("cannot see who holds `{}`", path.display());
@@ -27,13 +28,13 @@ pub fn unlock(config: &Config, args: &cli::Unlock) -> Result<Ending, Error> {
         })
     };
     let Some(hold) = on()? else {
-        report::answer(&format!("{job}: its lock is free\n"))?;
+        report::answer(&format!("{name}: its lock is free\n"))?;
         return Ok(Ending::Done);
     };
     if !hold.is_orphaned() {
         let holder = &hold.holder;
         let message = format!(
-            "job `{job}` is locked by a jobrun that lives: pid {} on `{}`",
+            "job `{name}` is locked by a jobrun that lives: pid {} on `{}`",
             holder.pid, holder.host
         );
         return Err(Error::no(message).hint(format!(
@@ -41,13 +42,13 @@ pub fn unlock(config: &Config, args: &cli::Unlock) -> Result<Ending, Error> {
             holder.pid
         )));
     }
-    let orphans = process_names(&hold.orphans());
+    let orphans = process_names(Some(job), &hold.orphans());
     let action = match (args.kill_orphans, args.force) {
         (true, _) => {
             let living = hold.kill_orphans(PATIENCE);
             if !living.is_empty() {
-                let living = process_names(&living);
-                let message = format!("these processes of job `{job}` cannot be killed: {living}");
+                let living = process_names(Some(job), &living);
+                let message = format!("these processes of job `{name}` cannot be killed: {living}");
                 return Err(Error::no(message).hint(
                     "see why (`ps -o stat,wchan`: D waits for a device); `--force` frees the lock though they live",
                 ));
@@ -60,7 +61,7 @@ pub fn unlock(config: &Config, args: &cli::Unlock) -> Result<Ending, Error> {
         }
         (false, false) => {
             let message = format!(
-                "job `{job}` is locked by processes whose jobrun (pid {}) is gone: {orphans}",
+                "job `{name}` is locked by processes whose jobrun (pid {}) is gone: {orphans}",
                 hold.holder.pid
             );
             return Err(Error::no(message).hint("`--kill-orphans` kills them"));
@@ -69,14 +70,19 @@ pub fn unlock(config: &Config, args: &cli::Unlock) -> Result<Ending, Error> {
     let end = Moment::now() + PATIENCE;
     while on()?.is_some_and(|now| now.holder == hold.holder) {
         if Moment::now() >= end {
-            return Err(Error::no(format!("the lock of job `{job}` stays held")));
+            return Err(Error::no(format!("the lock of job `{name}` stays held")));
         }
         std::thread::sleep(PAUSE);
     }
     let mut store = store::open(&config.store)?;
     let now = store.now()?;
     let detail = format!("{action}: {orphans}");
-    store.add_event(job, &event(now, "unlock", detail, args.note.as_ref()))?;
-    report::answer(&format!("{job}: its lock is free; {action}: {orphans}\n"))?;
+    let event = event(now, "unlock", detail, args.note.as_ref());
+    if args.force {
+        store.abandon(name, &event)?;
+    } else {
+        store.add_event(name, &event)?;
+    }
+    report::answer(&format!("{name}: its lock is free; {action}: {orphans}\n"))?;
     Ok(Ending::Done)
 }

@@ -37,7 +37,11 @@ impl Pen {
         path.push(own.strip_suffix(b"/").unwrap_or(own))?;
         path.push(b"/jobrun-")?;
         path.push_number(getpid())?;
-        mkdir(path.as_c_str()?, Mode::RWXU).ok()?;
+        match mkdir(path.as_c_str()?, Mode::RWXU) {
+            // One of a guard of this number that was killed.
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(_) => return None,
+        }
         let pen = Self { path };
         // Linux 5.14 and newer can kill it.
         if pen.open(b"/cgroup.kill").is_ok() {

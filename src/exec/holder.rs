@@ -76,11 +76,7 @@ impl Holder {
         if self.host != here.nodename().to_string_lossy() {
             return true;
         }
-        let process = Pid::from_raw(self.pid.cast_signed()).and_then(look_at);
-        process.is_some_and(|process| {
-            self.started
-                .is_none_or(|started| started == process.started)
-        })
+        Pid::from_raw(self.pid.cast_signed()).is_some_and(|pid| process_lives(pid, self.started))
     }
 
     /// A holder that has not said who it is.
@@ -106,7 +102,14 @@ pub fn lives(lease: &str) -> bool {
     };
     words.next().map(str::to_owned) == boot_id()
         && pid != getpid()
-        && look_at(pid).is_some_and(|process| process.started == started && !process.is_ended())
+        && process_lives(pid, Some(started))
+}
+
+/// Whether the process of that number, and started then if that is known, has not ended.
+fn process_lives(pid: Pid, started: Option<u64>) -> bool {
+    look_at(pid).is_some_and(|process| {
+        !process.is_ended() && started.is_none_or(|started| started == process.started)
+    })
 }
 
 fn boot_id() -> Option<String> {
@@ -137,7 +140,9 @@ pub fn holder_of(path: &Path) -> io::Result<Option<Holder>> {
 pub struct Hold {
     /// Who took it.
     pub holder: Holder,
-    /// The guard that still holds it for a holder that is gone.
+    /// Who took it is gone.
+    is_orphaned: bool,
+    /// The guard that still holds it then.
     guard: Option<Pid>,
 }
 
@@ -152,12 +157,16 @@ impl Hold {
         } else {
             guard_with(&fs::metadata(path)?).and_then(|pid| Pid::from_raw(pid.cast_signed()))
         };
-        Ok(Some(Self { holder, guard }))
+        Ok(Some(Self {
+            is_orphaned: !holder.lives(),
+            holder,
+            guard,
+        }))
     }
 
     /// Whether who took it is gone, and only processes of theirs keep it.
     pub fn is_orphaned(&self) -> bool {
-        self.guard.is_some()
+        self.is_orphaned
     }
 
     /// The processes that keep it though their jobrun is gone, the first of them.

@@ -222,8 +222,8 @@ impl<'a> Run<'a> {
     /// When the run is timed out, if it can be: the command itself runs, or those of its descendants that belong to it.
     fn timeout_at(&self) -> Option<Instant> {
         let is_limited = match self.phase {
-            Phase::Running | Phase::Outlived => true,
-            Phase::Draining(_) => self.command.leftovers == Leftovers::Wait,
+            Phase::Running => true,
+            Phase::Draining(_) | Phase::Outlived => self.command.leftovers == Leftovers::Wait,
             Phase::Ending(_) | Phase::Killing(_) => false,
         };
         let timeout = self.command.timeout.filter(|_| is_limited)?;

@@ -97,7 +97,9 @@ impl io::Write for Outlet {
                         memory.is_stalled.store(false, Ordering::Relaxed);
                         return Ok(count);
                     }
-                    Err(Errno::INTR | Errno::AGAIN) => {}
+                    Err(Errno::INTR) => {}
+                    // Somebody made it non-blocking, and what it says of its room is not true.
+                    Err(Errno::AGAIN) => std::thread::sleep(Duration::from_millis(5)),
                     Err(errno) => return Err(errno.into()),
                 }
             }

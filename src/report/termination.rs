@@ -1,19 +1,20 @@
 //! The termination message of a container: what Kubernetes shows of one that has ended, without its logs.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
-use crate::domain::lifecycle::Outcome;
 use crate::store::{Claimed, Finish};
 
 /// Where Kubernetes looks unless told otherwise; it exists only in a container of it.
 const FILE: &str = "/dev/termination-log";
+/// What its first line has in it after a success.
+const SUCCESS: &str = " outcome=succeeded";
 /// What Kubernetes reads of it.
 const BYTES: usize = 4096;
 
-/// Leaves word of a run that is over, with the end of its output.
-pub fn finished(job: &str, claimed: &Claimed, finish: &Finish) {
+/// Leaves word of a run that is over, with the end of its output; if `yields`, not in the place of a failure.
+pub fn finished(job: &str, claimed: &Claimed, finish: &Finish, yields: bool) {
     let (run, outcome) = (&claimed.run, finish.outcome);
     let mut words = vec![format!("jobrun job={job} run={run} outcome={outcome}")];
     let details = [
@@ -25,8 +26,7 @@ pub fn finished(job: &str, claimed: &Claimed, finish: &Finish) {
         .into_iter()
         .filter_map(|(name, value)| Some(format!("{name}={}", value?)));
     words.extend(details);
-    let is_good = finish.outcome == Outcome::Succeeded;
-    leave(&words.join(" "), &finish.output, is_good);
+    leave(&words.join(" "), &finish.output, yields);
 }
 
 /// Leaves word of a start that could not do its work.
@@ -34,22 +34,31 @@ pub fn failed(job: &str, error: &str) {
     leave(&format!("jobrun job={job} error: {error}"), b"", false);
 }
 
-/// A success does not displace a failure: of several jobs, and of several runs, that is what is wanted.
-fn leave(line: &str, output: &[u8], is_good: bool) {
-    match write(Path::new(FILE), line, output, is_good) {
+/// Of several jobs, and of several runs, a failure is what is wanted.
+fn leave(line: &str, output: &[u8], yields: bool) {
+    match write(Path::new(FILE), line, output, yields) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => tracing::debug!("no termination message: {error}"),
     }
 }
 
-fn write(path: &Path, line: &str, output: &[u8], is_good: bool) -> io::Result<()> {
-    let metadata = path.metadata()?;
-    if !metadata.is_file() || (is_good && metadata.len() > 0) {
+fn write(path: &Path, line: &str, output: &[u8], yields: bool) -> io::Result<()> {
+    if !path.metadata()?.is_file() || (yields && tells_failure(path)?) {
         return Ok(());
     }
     let mut file = File::options().write(true).truncate(true).open(path)?;
     file.write_all(message(line, output).as_bytes())
+}
+
+fn tells_failure(path: &Path) -> io::Result<bool> {
+    let mut message = Vec::new();
+    File::open(path)?
+        .take(BYTES as u64)
+        .read_to_end(&mut message)?;
+    let message = String::from_utf8_lossy(&message);
+    let first = message.lines().next();
+    Ok(first.is_some_and(|line| !line.contains(SUCCESS)))
 }
 
 /// The line and as much of the end of the output as there is room for, from the beginning of a line.
@@ -108,10 +117,14 @@ mod tests {
         assert!(write(&path, "nothing", b"", false).is_err());
         File::create(&path).expect("made");
         let now = || std::fs::read_to_string(&path).expect("text");
-        write(&path, "good", b"", true).expect("written");
-        assert_eq!(now(), "good\n");
+        let good = |name: &str| format!("{name}{SUCCESS}");
+        write(&path, &good("a"), b"", true).expect("written");
+        write(&path, &good("b"), b"", true).expect("written");
+        assert_eq!(now(), format!("b{SUCCESS}\n"));
         write(&path, "bad", b"why", false).expect("written");
-        write(&path, "good", b"", true).expect("written");
+        write(&path, &good("c"), b"", true).expect("written");
         assert_eq!(now(), "bad\nwhy");
+        write(&path, &good("d"), b"", false).expect("written");
+        assert_eq!(now(), format!("d{SUCCESS}\n"));
     }
 }

@@ -101,6 +101,14 @@ impl<S: Store> Store for Failing<S> {
         self.call(|store| store.at_work(job))
     }
 
+    fn abandon(&mut self, job: &str, event: &Event) -> Result<(), StoreError> {
+        self.call(|store| store.abandon(job, event))
+    }
+
+    fn harden(&mut self) -> Result<bool, StoreError> {
+        self.call(S::harden)
+    }
+
     fn settle(&mut self) {
         self.store.settle();
     }

@@ -88,8 +88,16 @@ pub trait Store {
         event: &Event,
     ) -> Result<(), StoreError>;
 
+    /// Brings all that is on record to the disk, also what an earlier process could not; `false` if that has to wait
+    /// for other readers.
+    fn harden(&mut self) -> Result<bool, StoreError>;
+
     /// Records what was done by hand.
     fn add_event(&mut self, job: &str, event: &Event) -> Result<(), StoreError>;
+
+    /// Records what was done by hand, and that nothing of the job's running task concerns a later start: neither the
+    /// process that claimed it nor what it left.
+    fn abandon(&mut self, job: &str, event: &Event) -> Result<(), StoreError>;
 
     /// Names of all jobs ever seen, sorted.
     fn jobs(&mut self) -> Result<Vec<String>, StoreError>;
@@ -158,6 +166,8 @@ pub struct StoreError {
     pub is_locked: bool,
     /// Whether its disk is full, so that giving up the reserve may help.
     pub is_full: bool,
+    /// Whether it is final for this process: what is tried again would only seem to work.
+    pub is_final: bool,
 }
 
 impl StoreError {
@@ -169,6 +179,7 @@ impl StoreError {
             hint: None,
             is_locked: false,
             is_full: false,
+            is_final: false,
         }
     }
 

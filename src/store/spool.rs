@@ -76,17 +76,22 @@ impl Spool {
                 file.sync_all()
             })
             .and_then(|()| fs::rename(&unfinished, &path))
-            .and_then(|()| File::open(&folder)?.sync_all());
+            .and_then(|()| File::open(&folder)?.sync_all())
+            .and_then(|()| File::open(&self.folder)?.sync_all());
         if written.is_err() {
             let _ = fs::remove_file(&unfinished);
         }
         written.map(|()| path)
     }
 
-    /// The kept results of `job`, oldest first. One that cannot be read is put aside and named in the error's place.
-    pub fn kept(&self, job: &str) -> Vec<Result<Kept, PathBuf>> {
-        let Ok(entries) = fs::read_dir(self.folder.join(FOLDER)) else {
-            return Vec::new();
+    /// The kept results of `job`, oldest first. One that is none is put aside, and named in its place. The error is that
+    /// of a file that cannot be read now, or that a newer jobrun wrote.
+    pub fn kept(&self, job: &str) -> Result<Vec<Result<Kept, PathBuf>>, (PathBuf, io::Error)> {
+        let folder = self.folder.join(FOLDER);
+        let entries = match fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err((folder, error)),
         };
         let prefix = format!("{job}@");
         let mut paths: Vec<PathBuf> = entries
@@ -106,18 +111,21 @@ impl Spool {
     /// Sets space aside, unless there is some already. A disk that has none is no error.
     pub fn reserve(&self) {
         let path = self.folder.join(RESERVE);
-        if path.exists() {
+        if path
+            .metadata()
+            .is_ok_and(|reserve| reserve.len() >= RESERVE_BYTES)
+        {
             return;
         }
         let made = File::options()
             .write(true)
-            .create_new(true)
+            .create(true)
+            .truncate(false)
             .mode(0o600)
             .open(&path)
             .and_then(|file| Ok(fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES)?));
         match made {
             Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => {
                 tracing::debug!("no space is set aside: {error}");
                 let _ = fs::remove_file(&path);
@@ -138,23 +146,36 @@ impl Kept {
     }
 }
 
-fn read(path: PathBuf, job: &str) -> Result<Kept, PathBuf> {
-    let read = fs::read(&path).ok();
-    let document = read.and_then(|bytes| serde_json::from_slice::<Document<Finish>>(&bytes).ok());
-    match document {
-        Some(document) if document.version == VERSION && document.job == job => Ok(Kept {
+fn read(path: PathBuf, job: &str) -> Result<Result<Kept, PathBuf>, (PathBuf, io::Error)> {
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) => return Err((path, error)),
+    };
+    match serde_json::from_slice::<Document<Finish>>(&bytes) {
+        Ok(document) if document.version == VERSION && document.job == job => Ok(Ok(Kept {
             path,
             finish: document.finish,
-        }),
-        Some(_) | None => {
-            let mut aside = path.clone().into_os_string();
-            aside.push(UNREADABLE);
-            let aside = PathBuf::from(aside);
-            Err(match fs::rename(&path, &aside) {
-                Ok(()) => aside,
-                Err(_) => path,
-            })
+        })),
+        parsed => {
+            let version = serde_json::from_slice::<serde_json::Value>(&bytes);
+            let version = version.ok().and_then(|value| value["version"].as_u64());
+            if parsed.is_err() && version.is_some_and(|version| version > VERSION.into()) {
+                let newer = io::Error::other("a newer jobrun has written it");
+                return Err((path, newer));
+            }
+            Ok(Err(put_aside(path)))
         }
+    }
+}
+
+/// Where the file is then.
+fn put_aside(path: PathBuf) -> PathBuf {
+    let mut aside = path.clone().into_os_string();
+    aside.push(UNREADABLE);
+    let aside = PathBuf::from(aside);
+    match fs::rename(&path, &aside) {
+        Ok(()) => aside,
+        Err(_) => path,
     }
 }
 
@@ -181,24 +202,38 @@ mod tests {
     use super::*;
     use crate::store::contract::a_finish;
 
+    fn kept_of(spool: &Spool, job: &str) -> Vec<Result<Kept, PathBuf>> {
+        spool.kept(job).expect("read")
+    }
+
+    #[test]
+    fn a_result_of_a_newer_jobrun_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let spool = Spool::in_folder(folder.path());
+        let path = spool.keep("j", &a_finish()).expect("kept");
+        fs::write(&path, r#"{"version":2,"job":"j"}"#).expect("written");
+        assert!(spool.kept("j").is_err());
+        assert!(path.exists());
+    }
+
     #[test]
     fn a_result_comes_back_as_it_was_and_only_for_its_job() {
         let folder = tempfile::tempdir().expect("a folder");
         let spool = Spool::in_folder(folder.path());
-        assert!(spool.kept("j").is_empty());
+        assert!(kept_of(&spool, "j").is_empty());
         let finish = Finish {
             output: (0..=255).collect(),
             ..a_finish()
         };
         spool.keep("j", &finish).expect("kept");
-        assert!(spool.kept("i").is_empty());
-        let kept = spool.kept("j");
+        assert!(kept_of(&spool, "i").is_empty());
+        let kept = kept_of(&spool, "j");
         let [Ok(kept)] = kept.as_slice() else {
             panic!("one result");
         };
         assert_eq!(format!("{:?}", kept.finish), format!("{finish:?}"));
         kept.forget().expect("forgotten");
-        assert!(spool.kept("j").is_empty());
+        assert!(kept_of(&spool, "j").is_empty());
     }
 
     #[test]
@@ -207,12 +242,12 @@ mod tests {
         let spool = Spool::in_folder(folder.path());
         let path = spool.keep("j", &a_finish()).expect("kept");
         fs::write(&path, "{\"version\":").expect("written");
-        let kept = spool.kept("j");
+        let kept = kept_of(&spool, "j");
         let [Err(aside)] = kept.as_slice() else {
             panic!("one that cannot be read");
         };
         assert!(aside.to_string_lossy().ends_with(".json.unreadable"));
-        assert!(aside.exists() && spool.kept("j").is_empty());
+        assert!(aside.exists() && kept_of(&spool, "j").is_empty());
     }
 
     #[test]

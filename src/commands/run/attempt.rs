@@ -1,7 +1,7 @@
 //! One attempt at a task: the command is told what it is for, supervised, and its end recorded.
 
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant as Moment};
 
@@ -78,8 +78,7 @@ impl<'a> Setting<'a> {
         let job = start.job;
         let facts = environment::facts(job, &start.config.path, claimed);
         let of_file = environment::of_file(job)?;
-        let values = of_file.iter().map(|(_, value)| value.as_bytes().to_vec());
-        let secrets = Secrets::new(values);
+        let secrets = environment::secrets(&of_file);
         let env = environment::environment(std::env::vars_os(), of_file, job, &facts);
         Ok(Self {
             job,
@@ -344,7 +343,7 @@ fn try_to_record(start: &mut Start<'_>, finish: &Finish) -> Result<Recorded, Sto
         };
         match recorded {
             Err(error) if error.is_full && start.spool.give_up_reserve() => continue,
-            Err(_) if began.elapsed() < limit => {}
+            Err(error) if !error.is_final && began.elapsed() < limit => {}
             recorded => {
                 start.store.set_patience(None);
                 return recorded;

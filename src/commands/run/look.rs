@@ -104,7 +104,7 @@ const LOCKED_STEP: Duration = Duration::from_millis(500);
 
 /// Makes a call of the store, waiting while another program keeps it locked, but not once jobrun is told to stop. A full
 /// disk gets the reserve.
-fn patiently<T>(
+pub(super) fn patiently<T>(
     store: &mut dyn Store,
     signals: &Signals,
     spool: &Spool,

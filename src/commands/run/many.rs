@@ -68,7 +68,7 @@ fn in_turn<'a>(
         if signals.stop_requested().is_some() {
             break;
         }
-        let ended = one(config, job, args, wait, signals);
+        let ended = one(config, job, args, wait, signals, false);
         if let Err(error) = &ended {
             report::error(error, Some(&job.name));
         }

@@ -16,11 +16,11 @@ mod verdict;
 use std::time::Duration;
 
 use crate::cli;
-use crate::commands::{group_lock_path, lock_path, process_names};
+use crate::commands::{group_lock_path, lock_path, orphaned, process_names};
 use crate::config::{Config, values};
 use crate::domain::job::Job;
 use crate::error::{Ending, Error, exit_code};
-use crate::exec::{self, Signals};
+use crate::exec::Signals;
 use crate::report;
 use crate::store;
 use locks::Busy;
@@ -57,7 +57,7 @@ pub fn run(config: &Config, args: &cli::Run, globals: &[String]) -> Result<Endin
     let wait = args.lock_wait.as_deref().map(read_wait).transpose()?;
     let signals = Signals::install().map_err(anyhow::Error::from)?;
     match jobs.as_slice() {
-        [job] if !args.all => one(config, job, args, wait, &signals),
+        [job] if !args.all => one(config, job, args, wait, &signals, true),
         _ => Ok(many::run(config, &jobs, args, wait, globals, &signals)),
     }
 }
@@ -71,15 +71,17 @@ fn read_wait(typed: &str) -> Result<Duration, Error> {
     })
 }
 
-/// One start of one job.
+/// One start of one job. The last of a process leaves its store to be closed by the process's end: that leaves just what
+/// closing would, which does not tidy up either, and costs less.
 fn one(
     config: &Config,
     job: &Job,
     args: &cli::Run,
     wait: Option<Duration>,
     signals: &Signals,
+    is_last: bool,
 ) -> Result<Ending, Error> {
-    let ended = start_one(config, job, args, wait, signals);
+    let ended = start_one(config, job, args, wait, signals, is_last);
     if let Err(error) = &ended {
         report::termination::failed(&job.name, &error.message());
     }
@@ -92,6 +94,7 @@ fn start_one(
     args: &cli::Run,
     wait: Option<Duration>,
     signals: &Signals,
+    is_last: bool,
 ) -> Result<Ending, Error> {
     let patience = Patience {
         wait: wait.unwrap_or(job.lock_wait),
@@ -119,22 +122,20 @@ fn start_one(
     if args.json {
         report::progress(&start.summary(exit_code(&ended)));
     }
+    if is_last {
+        std::mem::forget(start.store);
+    }
     ended
-}
-
-/// The hold on the busy lock, if who took it is gone.
-fn orphaned(config: &Config, job: &Job, busy: &Busy) -> Option<exec::Hold> {
-    let path = match &busy.group {
-        Some(group) => group_lock_path(&config.store, group),
-        None => lock_path(&config.store, &job.name),
-    };
-    let hold = exec::Hold::on(&path).ok().flatten();
-    hold.filter(exec::Hold::is_orphaned)
 }
 
 /// Says who holds the lock. A trigger loses nothing, so that is worth a line only where lines are read.
 fn say_busy(config: &Config, job: &Job, busy: &Busy, is_by_hand: bool) {
-    let orphans = orphaned(config, job, busy).map(|hold| process_names(&hold.orphans()));
+    // Those of a group may be another job's.
+    let (path, about) = match &busy.group {
+        Some(group) => (group_lock_path(&config.store, group), None),
+        None => (lock_path(&config.store, &job.name), Some(job)),
+    };
+    let orphans = orphaned(&path).map(|hold| process_names(about, &hold.orphans()));
     let who = match (&busy.holder, orphans) {
         (Some(holder), orphans) => {
             let run = match &holder.run_id {

@@ -1,7 +1,9 @@
 //! Results that an earlier start of the job could not record: recorded now, before anything else is decided.
 
+use super::look::patiently;
 use super::start::Start;
 use crate::error::Error;
+use crate::plain;
 use crate::store::spool::Kept;
 use crate::store::{Finish, Recorded, StoreError};
 
@@ -10,7 +12,11 @@ use crate::store::{Finish, Recorded, StoreError};
 pub(super) fn record(start: &mut Start<'_>) -> Result<(), Error> {
     start.spool.reserve();
     let job = &start.job.name;
-    for kept in start.spool.kept(job) {
+    let kept = start.spool.kept(job).map_err(|(path, error)| {
+        let message = format!("a kept result cannot be read now: {}", plain::error(&error));
+        StoreError::new(path.display().to_string(), message)
+    })?;
+    for kept in kept {
         match kept {
             Ok(kept) => record_one(start, &kept)?,
             Err(path) => tracing::error!(
@@ -26,7 +32,11 @@ pub(super) fn record(start: &mut Start<'_>) -> Result<(), Error> {
 fn record_one(start: &mut Start<'_>, kept: &Kept) -> Result<(), Error> {
     let finish = &kept.finish;
     let (job, run) = (&start.job.name, finish.run.as_str());
-    match start.store.finish(finish)? {
+    let signals = start.signals;
+    let recorded = patiently(start.store.as_mut(), signals, &start.spool, |store| {
+        store.finish(finish)
+    })?;
+    match recorded {
         Recorded::Done { .. } => {
             let outcome = finish.outcome;
             tracing::warn!(
@@ -43,6 +53,15 @@ fn record_one(start: &mut Start<'_>, kept: &Kept) -> Result<(), Error> {
                 "the outcome of an earlier run comes too late: it is noted with the run"
             );
         }
+    }
+    // Should it be on record only because an earlier start could not bring it to the disk, it may not be there yet.
+    if !start.store.harden()? {
+        tracing::debug!(
+            job,
+            run,
+            "the file of a recorded result stays for now: the store has other readers"
+        );
+        return Ok(());
     }
     if let Err(error) = kept.forget() {
         tracing::debug!(job, run, "the file of a recorded result stays: {error}");

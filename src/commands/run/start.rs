@@ -11,7 +11,7 @@ use super::{Patience, say_busy, spooled};
 use crate::commands::{environment, output_index, process_names, state_dir};
 use crate::config::Config;
 use crate::domain::decide::{Ask, Awaited, Then};
-use crate::domain::job::{Job, Output, Policy};
+use crate::domain::job::{Job, Leftovers, Output, Policy};
 use crate::domain::lifecycle::{Outcome, Status};
 use crate::domain::schedule::{Instant, Slot};
 use crate::domain::state::{Pause, PauseKind};
@@ -37,6 +37,8 @@ pub(super) struct Start<'a> {
     /// Kept output is passed on after a run that did not succeed.
     is_replayed: bool,
     began: Moment,
+    /// The task whose failure the termination message tells.
+    failure_told: Option<i64>,
     /// The last slot that this start came early for.
     early_until: Option<Instant>,
     pub(super) tally: Tally,
@@ -98,6 +100,7 @@ impl<'a> Start<'a> {
             is_json,
             is_replayed: output == Output::OnFailure,
             began: Moment::now(),
+            failure_told: None,
             early_until: None,
             tally: Tally::default(),
         }
@@ -138,11 +141,11 @@ impl<'a> Start<'a> {
             if !held.take_place(config, job, signals)? {
                 return Ok(self.stopped());
             }
+            spooled::record(self)?;
             if !self.is_first_at_it()? {
                 let code = patience.exit_code;
                 return Ok(Ending::Busy { code });
             }
-            spooled::record(self)?;
             let (worked, seen) = self.work_off(&mut held)?;
             held.release();
             if let Worked::Ended(ending) = worked {
@@ -175,18 +178,18 @@ impl<'a> Start<'a> {
         if !held.take_place(self.config, self.job, self.signals)? {
             return Ok(self.stopped());
         }
+        spooled::record(self)?;
         if !self.is_first_at_it()? {
             return Ok(Ending::BusyByHand);
         }
-        spooled::record(self)?;
         let now = self.store.now()?;
         if let Some(pause) = self.pause(now)? {
             report::run::say_runs_though_paused(self.job, &pause);
         }
         let mut ask = slot.map_or(Ask::Manual, |slot| Ask::Slot { slot });
         loop {
-            if self.signals.stop_requested().is_some() {
-                return Ok(self.stopped());
+            if let Some(ending) = self.must_end(&held) {
+                return Ok(ending);
             }
             let stepped = self.step(ask)?;
             let Some(claimed) = stepped.claimed else {
@@ -228,11 +231,15 @@ impl<'a> Start<'a> {
             );
             return Ok(false);
         }
-        let Some(run) = run else {
+        // What a job leaves on purpose may be left of a run whose end was not recorded.
+        let leaves = self.job.limits.leftovers == Leftovers::Leave;
+        let Some(run) = run.filter(|_| !leaves) else {
             return Ok(true);
         };
-        let living = exec::end_remains(&environment::run_id(&run), |remains| {
-            let names = process_names(remains);
+        let (signals, about) = (self.signals, Some(self.job));
+        let should_stop = || signals.stop_requested().is_some();
+        let living = exec::end_remains(&environment::run_id(&run), &should_stop, |remains| {
+            let names = process_names(about, remains);
             tracing::warn!(
                 job,
                 run,
@@ -241,8 +248,8 @@ impl<'a> Start<'a> {
         });
         if !living.is_empty() {
             self.tally.is_busy = true;
-            let names = process_names(&living);
-            tracing::error!(job, run, "its processes cannot be killed: {names}");
+            let names = process_names(about, &living);
+            tracing::error!(job, run, "its processes still live: {names}");
         }
         Ok(living.is_empty())
     }
@@ -318,13 +325,8 @@ impl<'a> Start<'a> {
     /// Step after step until nothing is owed; with the count of busy starts before the last look.
     fn work_off(&mut self, held: &mut Held) -> Result<(Worked, u64), Error> {
         loop {
-            if self.signals.stop_requested().is_some() {
-                return Ok((Worked::Ended(self.stopped()), 0));
-            }
-            if !held.are_current() {
-                let message = "lost its lock: somebody removed or replaced the lock file";
-                tracing::error!(job = self.job.name, "{message}");
-                return Ok((Worked::Ended(Ending::LockLost), 0));
+            if let Some(ending) = self.must_end(held) {
+                return Ok((Worked::Ended(ending), 0));
             }
             if self
                 .job
@@ -359,6 +361,19 @@ impl<'a> Start<'a> {
         }
     }
 
+    /// Why nothing more may be begun: jobrun was told to stop, or its lock is no longer the job's.
+    fn must_end(&self, held: &Held) -> Option<Ending> {
+        if self.signals.stop_requested().is_some() {
+            return Some(self.stopped());
+        }
+        if held.are_current() {
+            return None;
+        }
+        let message = "lost its lock: somebody removed or replaced the lock file";
+        tracing::error!(job = self.job.name, "{message}");
+        Some(Ending::LockLost)
+    }
+
     fn stopped(&self) -> Ending {
         match self.signals.stop_requested() {
             Some(signal) => Ending::Stopped { signal },
@@ -374,7 +389,7 @@ impl<'a> Start<'a> {
         let record = attempt::record(self, &ended.finish);
         self.replay(claimed, &ended.finish);
         attempt::say(self.job, claimed, &ended.finish, &record);
-        report::termination::finished(&self.job.name, claimed, &ended.finish);
+        self.leave_word(claimed, &ended.finish);
         // From here on the locks are held by this process alone.
         drop(ended.guard.take());
         let is_given_up = ended.finish.update.status == Status::Failed;
@@ -404,6 +419,18 @@ impl<'a> Start<'a> {
             Some(ending) => ControlFlow::Break(ending),
             None => ControlFlow::Continue(ended.finish.update.status),
         }
+    }
+
+    /// Leaves a termination message. A success takes the place of a failure of the same task only.
+    fn leave_word(&mut self, claimed: &Claimed, finish: &Finish) {
+        if finish.outcome == Outcome::Snoozed && finish.update.status == Status::Pending {
+            return;
+        }
+        let task = claimed.task.id;
+        let is_good = finish.outcome == Outcome::Succeeded;
+        let is_mended = is_good && self.failure_told == Some(task);
+        report::termination::finished(&self.job.name, claimed, finish, is_good && !is_mended);
+        self.failure_told = (!is_good).then_some(task);
     }
 
     /// Passes on what was kept of the output of a run that did not succeed, if that was asked for.

@@ -35,6 +35,15 @@ pub(super) fn set_cursor(
     insert_event(db, job, event)
 }
 
+/// Records what was done by hand, and takes its lease from the job's running task.
+pub(super) fn abandon(db: &Connection, job: &str, event: &Event) -> rusqlite::Result<()> {
+    db.execute(
+        "UPDATE jobrun_task SET claim_lease = NULL WHERE job = ?1 AND status = 'running'",
+        [job],
+    )?;
+    insert_event(db, job, event)
+}
+
 /// Records what was done by hand.
 pub(super) fn insert_event(db: &Connection, job: &str, event: &Event) -> rusqlite::Result<()> {
     db.execute(

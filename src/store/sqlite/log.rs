@@ -1,6 +1,8 @@
 //! The write-ahead log on the disk: which commits are waited for, and which are brought there meanwhile.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -17,6 +19,8 @@ const NAME_AGE: Duration = Duration::from_secs(120);
 #[derive(Default)]
 pub(super) struct Log {
     path: PathBuf,
+    /// Open from before the first write on: one that is opened later does not learn of errors that another process saw.
+    file: Option<Arc<OwnedFd>>,
     /// There are commits that nobody has begun to bring to the disk.
     is_behind: bool,
     /// Its name in the folder is on the disk.
@@ -38,6 +42,15 @@ impl Log {
         }
     }
 
+    /// Something is about to be written.
+    pub(super) fn watch(&mut self) {
+        if self.file.is_none() {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            // One that is not there yet is opened when it is flushed.
+            self.file = open(&self.path, flags, Mode::empty()).ok().map(Arc::new);
+        }
+    }
+
     /// Something was committed.
     pub(super) fn grow(&mut self) {
         self.is_behind = true;
@@ -47,7 +60,8 @@ impl Log {
     pub(super) fn flush(&mut self) -> Result<(), Errno> {
         self.end_meanwhile();
         if self.is_behind && self.lost.is_none() {
-            let flushed = flush(&self.path, !self.has_name);
+            self.watch();
+            let flushed = flush(self.file.as_deref(), &self.path, !self.has_name);
             self.is_behind = flushed.is_err();
             self.note(flushed);
         }
@@ -57,12 +71,14 @@ impl Log {
     /// Brings every commit to the disk while something else is done. Should that fail, the next [`flush`](Self::flush)
     /// fails.
     pub(super) fn flush_meanwhile(&mut self) {
-        self.end_meanwhile();
-        if !self.is_behind {
+        if !self.is_behind || self.meanwhile.is_some() {
             return;
         }
+        self.watch();
         let (path, is_unnamed) = (self.path.clone(), !self.has_name);
-        let thread = thread::Builder::new().spawn(move || flush(&path, is_unnamed));
+        let file = self.file.clone();
+        let flush = move || flush(file.as_deref(), &path, is_unnamed);
+        let thread = thread::Builder::new().spawn(flush);
         // Without a thread it is left to the next flush.
         self.is_behind = thread.is_err();
         self.meanwhile = thread.ok();
@@ -83,9 +99,9 @@ impl Log {
 }
 
 /// Brings the log to the disk, and its name if that may not be there yet.
-fn flush(log: &Path, is_unnamed: bool) -> Result<(), Errno> {
+fn flush(file: Option<&OwnedFd>, log: &Path, is_unnamed: bool) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    fdatasync(open(log, flags, Mode::empty())?)?;
+    fdatasync(file.ok_or(Errno::NOENT)?)?;
     if is_unnamed && !is_old(log) {
         let folder = log.parent().filter(|folder| !folder.as_os_str().is_empty());
         fsync(open(

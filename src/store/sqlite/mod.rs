@@ -13,7 +13,6 @@ mod read;
 mod state;
 mod step;
 
-use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -33,9 +32,7 @@ use log::Log;
 
 /// An open SQLite file.
 pub struct Sqlite {
-    /// Never closed: the process ends soon after, and a connection that goes with it leaves just what one that was
-    /// closed would, as closing does not tidy up the log either.
-    connection: ManuallyDrop<Connection>,
+    connection: Connection,
     path: PathBuf,
     log: Log,
 }
@@ -48,6 +45,7 @@ impl Sqlite {
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
         is_urgent: impl FnOnce(&T) -> bool,
     ) -> Result<T, StoreError> {
+        self.log.watch();
         let path = &self.path;
         let changes = self.connection.total_changes();
         let written = (|| {
@@ -79,7 +77,10 @@ impl Sqlite {
     fn flush(&mut self) -> Result<(), StoreError> {
         let lost = |errno: Errno| {
             let message = format!("the disk does not take it: {}", plain::error(&errno.into()));
-            StoreError::new(self.path.display().to_string(), message)
+            let mut error = StoreError::new(self.path.display().to_string(), message);
+            error.is_final = true;
+            error.is_full = matches!(errno, Errno::NOSPC | Errno::DQUOT);
+            error
         };
         self.log.flush().map_err(lost)
     }
@@ -162,6 +163,17 @@ impl Store for Sqlite {
                 .and_then(|lease| Some(lease.strip_suffix(&suffix)?.to_owned())),
             ..at_work
         }))
+    }
+
+    fn abandon(&mut self, job: &str, event: &Event) -> Result<(), StoreError> {
+        self.write(|db| by_hand::abandon(db, job, event))
+    }
+
+    fn harden(&mut self) -> Result<bool, StoreError> {
+        // Read from the log and written to the file, whatever the kernel thinks of the log's pages.
+        let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+        self.ask(|db| db.query_row(sql, (), |row| row.get::<_, i64>(0)))
+            .map(|busy| busy == 0)
     }
 
     fn settle(&mut self) {

@@ -1,6 +1,5 @@
 //! Opening the file: what is refused, how it is set up, and the numbered changes of its schema.
 
-use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::time::Duration;
 
@@ -46,7 +45,7 @@ impl Sqlite {
         let store = set_up(connection).map_err(|error| store_error(path, &error))?;
         let mut store = Self {
             log: log_of(&store, path),
-            connection: ManuallyDrop::new(store),
+            connection: store,
             path: path.to_owned(),
         };
         store.migrate()?;
@@ -88,7 +87,7 @@ impl Sqlite {
         }
         Ok(Some(Self {
             log: log_of(&connection, path),
-            connection: ManuallyDrop::new(connection),
+            connection,
             path: path.to_owned(),
         }))
     }
@@ -264,7 +263,15 @@ fn to_wal(db: &Connection) -> rusqlite::Result<()> {
         }
         std::thread::sleep(WAL_PAUSE);
     }
-    db.query_row("PRAGMA journal_mode = WAL", (), |_| Ok(()))
+    let mode: String = db.query_row("PRAGMA journal_mode = WAL", (), |row| row.get(0))?;
+    if mode == "wal" {
+        Ok(())
+    } else {
+        Err(rusqlite::Error::SqliteFailure(
+            rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN),
+            Some("its file system has no write-ahead log".to_owned()),
+        ))
+    }
 }
 
 fn is_busy(error: &rusqlite::Error) -> bool {
