@@ -135,3 +135,56 @@ fn a_limit_on_the_size_of_files_is_told_and_kills_nobody() {
         .wait()
         .exits(125);
 }
+
+#[test]
+fn a_command_may_write_while_it_cleans_up_after_a_killed_jobrun() {
+    let scenario = Scenario::one_slot(
+        "trap \"echo cleaning; head -c 300000 /dev/zero; echo done >> cleaned; exit 5\" TERM
+        echo x >> started
+        n=0; while [ $n -lt 300 ]; do n=$((n+1)); sleep 0.1; done",
+    );
+    let jobrun = scenario.start("run j");
+    scenario.wait_for_lines("started", 1);
+    jobrun.kill();
+    scenario.wait_until_nothing_lives();
+    assert_eq!(scenario.lines("cleaned"), ["done"]);
+}
+
+#[test]
+fn what_a_killed_jobrun_and_guard_leave_is_seen_and_ended_by_hand() {
+    let scenario = Scenario::by_hand("trap \"\" TERM; echo x >> started; sleep 60; sleep 60");
+    let jobrun = scenario.start("run j --now");
+    scenario.wait_for_lines("started", 1);
+    let guard = scenario.guards().remove(0);
+    guard.kill();
+    jobrun.kill();
+    scenario
+        .run("status j")
+        .exits(0)
+        .answers(&["its jobrun is gone, but not its processes: `"]);
+    scenario.run("unlock j").exits(1).says(&[
+        "is free, but processes of a run live",
+        "`--kill-orphans` ends them",
+    ]);
+    scenario
+        .run("unlock j --kill-orphans")
+        .exits(0)
+        .answers(&["j: its lock is free; killed: `"]);
+    scenario.wait_until_nothing_lives();
+    scenario
+        .run("logs j")
+        .exits(0)
+        .says(&["has not ended, but its jobrun is gone: its output is lost"]);
+    // The run by hand is another one's failure.
+    scenario.configure("[jobs.j]\ncommand = ['true']\n");
+    scenario.run("run j --now").exits(0);
+}
+
+#[test]
+fn a_file_without_a_job_is_no_success() {
+    let scenario = Scenario::new("");
+    scenario
+        .run("run --all")
+        .exits(78)
+        .says(&["has no job", "`jobrun init`"]);
+}

@@ -1,9 +1,8 @@
 //! `jobrun history`: the newest runs.
 
-use super::{is_held, knows};
+use super::{knows, note_if_gone};
 use crate::cli;
 use crate::config::Config;
-use crate::domain::lifecycle::Outcome;
 use crate::error::{Ending, Error};
 use crate::report;
 use crate::store;
@@ -18,13 +17,8 @@ pub fn history(config: &Config, args: &cli::History) -> Result<Ending, Error> {
         Some(store) => store.history(&args.job, args.limit, args.failed, args.json)?,
         None => Vec::new(),
     };
-    for run in runs
-        .iter_mut()
-        .filter(|run| run.outcome == Outcome::Running)
-    {
-        if !is_held(&config.store, &args.job, Some(run))? {
-            run.note = Some("its jobrun is gone".to_owned());
-        }
+    for run in &mut runs {
+        note_if_gone(config, &args.job, run)?;
     }
     let job = config.jobs.iter().find(|job| job.name == args.job);
     let zone = job.and_then(|job| job.zone.as_ref());

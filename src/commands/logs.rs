@@ -1,6 +1,6 @@
 //! `jobrun logs`: the kept output of a run, stream by stream, byte for byte.
 
-use super::{knows, output_index};
+use super::{knows, note_if_gone, output_index};
 use crate::cli;
 use crate::config::Config;
 use crate::config::faults::did_you_mean;
@@ -17,11 +17,12 @@ const NAMED_RUNS: u32 = 5;
 /// Prints what a run wrote, or the newest run of a job.
 pub fn logs(config: &Config, args: &cli::Logs) -> Result<Ending, Error> {
     let mut store = store::open_for_reading(&config.store)?;
-    let (name, run) = if knows(config, store.as_mut(), &args.run)? {
+    let (name, mut run) = if knows(config, store.as_mut(), &args.run)? {
         (args.run.clone(), newest(store.as_mut(), &args.run)?)
     } else {
         by_id(config, store.as_mut(), &args.run)?
     };
+    note_if_gone(config, &name, &mut run)?;
     let job = config.jobs.iter().find(|job| job.name == name);
     let zone = job.and_then(|job| job.zone.as_ref());
     let index = run.output_index.as_deref();

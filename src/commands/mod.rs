@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use crate::cli::{self, Cli, Command};
 use crate::config::{self, Config, Surroundings};
 use crate::domain::job::Job;
+use crate::domain::lifecycle::Outcome;
 use crate::domain::schedule::Timetable;
 use crate::error::{Ending, Error};
 use crate::exec;
@@ -125,6 +126,14 @@ fn is_held(url: &store::Url, job: &str, running: Option<&store::Run>) -> Result<
             ))
             .into()),
     }
+}
+
+/// Notes of a run that is marked as under way when nobody is at it.
+fn note_if_gone(config: &Config, job: &str, run: &mut store::Run) -> Result<(), Error> {
+    if run.outcome == Outcome::Running && !is_held(&config.store, job, Some(run))? {
+        run.note = Some("its jobrun is gone".to_owned());
+    }
+    Ok(())
 }
 
 /// A hold on a lock by processes whose jobrun is gone: nobody but them, and their guard, keeps it.

@@ -3,13 +3,14 @@
 use chrono::{DateTime, Utc};
 
 use super::run::{after, look};
-use super::{is_held, lock_path, orphaned, process_names, store_name};
+use super::{environment, is_held, lock_path, orphaned, process_names, store_name};
 use crate::cli;
 use crate::config::Config;
 use crate::domain::decide::{self, Ask};
 use crate::domain::job::Job;
 use crate::domain::schedule::{Instant, TICK};
 use crate::error::{Ending, Error};
+use crate::exec;
 use crate::report;
 use crate::report::status::Standing;
 use crate::store::{self, Store};
@@ -58,16 +59,20 @@ pub fn status(config: &Config, args: &cli::Status) -> Result<Ending, Error> {
             .as_ref()
             .and_then(|summary| summary.running.as_ref());
         let is_held = is_held(&config.store, name, running)?;
-        let orphans = is_held
-            .then(|| orphaned(&lock_path(&config.store, name)))
-            .flatten();
+        let orphans = match (is_held, running) {
+            (true, _) => orphaned(&lock_path(&config.store, name)).map(|hold| hold.orphans()),
+            // Killed together with its guard, which else would have ended them.
+            (false, Some(run)) => Some(exec::remains(&environment::run_id(&run.id))),
+            (false, None) => None,
+        };
+        let orphans = orphans.filter(|orphans| !orphans.is_empty());
         standings.push(Standing {
             name,
             job,
             pause,
             blocker,
             is_held,
-            orphans: orphans.map_or_else(String::new, |hold| process_names(job, &hold.orphans())),
+            orphans: orphans.map_or_else(String::new, |orphans| process_names(job, &orphans)),
             summary: summary.unwrap_or_default(),
             now,
         });

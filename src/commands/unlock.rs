@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant as Moment};
 
 use super::pause::event;
-use super::{lock_path, process_names};
+use super::{environment, lock_path, process_names};
 use crate::cli;
 use crate::config::Config;
+use crate::domain::job::Job;
 use crate::error::{Ending, Error};
-use crate::exec::Hold;
+use crate::exec::{self, Hold};
 use crate::report;
 use crate::store;
 
@@ -28,8 +29,7 @@ pub fn unlock(config: &Config, args: &cli::Unlock) -> Result<Ending, Error> {
         })
     };
     let Some(hold) = on()? else {
-        report::answer(&format!("{name}: its lock is free\n"))?;
-        return Ok(Ending::Done);
+        return free(config, job, args);
     };
     if !hold.is_orphaned() {
         let holder = &hold.holder;
@@ -84,5 +84,42 @@ pub fn unlock(config: &Config, args: &cli::Unlock) -> Result<Ending, Error> {
         store.add_event(name, &event)?;
     }
     report::answer(&format!("{name}: its lock is free; {action}: {orphans}\n"))?;
+    Ok(Ending::Done)
+}
+
+/// The lock is free. Processes can be left all the same, of a run whose jobrun and guard were killed together.
+fn free(config: &Config, job: &Job, args: &cli::Unlock) -> Result<Ending, Error> {
+    let name = &job.name;
+    let at_work = match store::open_for_reading(&config.store)? {
+        Some(mut store) => store.at_work(name)?,
+        None => None,
+    };
+    let run = at_work.and_then(|at_work| at_work.run);
+    let variable = run.as_deref().map(environment::run_id);
+    let remains = variable.as_deref().map_or_else(Vec::new, exec::remains);
+    if remains.is_empty() {
+        report::answer(&format!("{name}: its lock is free\n"))?;
+        return Ok(Ending::Done);
+    }
+    let names = process_names(Some(job), &remains);
+    if !args.kill_orphans {
+        let message = format!(
+            "the lock of job `{name}` is free, but processes of a run live whose jobrun and guard are gone: {names}"
+        );
+        return Err(Error::no(message)
+            .hint("`--kill-orphans` ends them, and so does the next start of the job"));
+    }
+    let living = exec::end_remains(&variable.unwrap_or_default(), &|| false, |_| {});
+    if !living.is_empty() {
+        let living = process_names(Some(job), &living);
+        return Err(Error::no(format!(
+            "these processes of job `{name}` cannot be killed: {living}"
+        )));
+    }
+    let mut store = store::open(&config.store)?;
+    let now = store.now()?;
+    let detail = format!("killed: {names}");
+    store.add_event(name, &event(now, "unlock", detail, args.note.as_ref()))?;
+    report::answer(&format!("{name}: its lock is free; killed: {names}\n"))?;
     Ok(Ending::Done)
 }

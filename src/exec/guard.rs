@@ -27,6 +27,8 @@ const NAME: &std::ffi::CStr = c"job-guard";
 pub(super) const LOCKS_MAX: usize = 4;
 /// Longest time from TERM to KILL once jobrun is gone.
 pub(super) const ORPHAN_GRACE: Duration = Duration::from_secs(5);
+/// How often the output is read that nobody is there for any more.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
 /// Between two rounds of KILL.
 pub(super) const KILL_INTERVAL: Duration = Duration::from_millis(20);
 /// Rounds after which a tree is taken for unkillable and looked at once a second only.
@@ -42,6 +44,8 @@ pub(super) struct Plan {
     pub(super) supervisor_end: RawFd,
     /// Descriptors of the locks, shared with jobrun; -1 where there is none.
     pub(super) locks: [RawFd; LOCKS_MAX],
+    /// jobrun's ends of the pipes of the output, so that who writes to them when jobrun is gone is not killed for it.
+    pub(super) outputs: [RawFd; 2],
     pub(super) grace: Duration,
     pub(super) tree: Tree,
 }
@@ -112,10 +116,11 @@ impl<'a> Guard<'a> {
         let _ = dup2_stdout(null);
         let _ = dup2_stderr(null);
         let _ = chdir(c"/");
-        let mut keep = [-1; LOCKS_MAX + 2];
+        let mut keep = [-1; LOCKS_MAX + 4];
         keep[..LOCKS_MAX].copy_from_slice(&self.plan.locks);
         keep[LOCKS_MAX] = self.plan.child.control.as_raw_fd();
         keep[LOCKS_MAX + 1] = self.child_signals.as_raw_fd();
+        keep[LOCKS_MAX + 2..].copy_from_slice(&self.plan.outputs);
         sys::close_all_but(&keep);
     }
 
@@ -254,6 +259,12 @@ impl<'a> Guard<'a> {
             Ending::KillAt(at) | Ending::Killing(at) => {
                 Some(at.saturating_duration_since(Instant::now()))
             }
+        };
+        let due = if self.is_orphaned {
+            sys::drain(&self.plan.outputs);
+            due.map(|due| due.min(DRAIN_INTERVAL))
+        } else {
+            due
         };
         let timeout = due.and_then(|due| Timespec::try_from(due).ok());
         let signals = PollFd::new(&self.child_signals, PollFlags::IN);

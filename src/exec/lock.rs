@@ -200,7 +200,12 @@ fn uneven(pause: Duration) -> Duration {
 impl LockError {
     /// The way out, where one is known.
     pub fn hint(&self) -> Option<&'static str> {
-        match self.fault {
+        match &self.fault {
+            LockFault::NotWritable(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                Some(
+                    "its file system is read-only: mount it for writing, or put the store elsewhere",
+                )
+            }
             LockFault::NotWritable(_) | LockFault::OtherOwner(_) => {
                 Some("run jobrun as the user who owns the directory of locks")
             }

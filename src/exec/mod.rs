@@ -44,7 +44,7 @@ pub use holder::{Hold, Holder, holder_of, lives};
 pub use live::{LiveStream, Sink};
 pub use lock::{Attempt, LockError, LockFile};
 pub use output::{Kept, Tag};
-pub use remains::end_remains;
+pub use remains::{end_remains, remains};
 pub use secrets::Secrets;
 pub use signals::Signals;
 pub use supervise::supervise;

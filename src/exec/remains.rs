@@ -40,6 +40,11 @@ pub fn end_remains(
     }
 }
 
+/// The processes with this `NAME=value` in their environment.
+pub fn remains(variable: &str) -> Vec<Leftover> {
+    named(&having(variable))
+}
+
 /// Processes of other users are not seen: their environment is nobody else's business.
 fn having(variable: &str) -> Vec<Process> {
     let processes = fs::read_dir("/proc").into_iter().flatten();

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::time::{Duration, Instant};
 
@@ -114,6 +114,12 @@ impl<'a> Streams<'a> {
             buffer: vec![0; READ_BYTES],
         };
         Ok((streams, [stdout_end, stderr_end]))
+    }
+
+    /// The ends that are read from.
+    pub(super) fn descriptors(&self) -> [RawFd; 2] {
+        let descriptor = |pipe: &Pipe| pipe.end.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        [descriptor(&self.stdout), descriptor(&self.stderr)]
     }
 
     /// Waits until one of `others` is readable, there is output, or the time is over. The pipe of a stream whose

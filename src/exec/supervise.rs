@@ -151,7 +151,7 @@ impl<'a> Run<'a> {
         Ok(Self {
             command,
             signals,
-            warden: Warden::start(child, command, locks)?,
+            warden: Warden::start(child, command, locks, streams.descriptors())?,
             streams,
             began,
             phase: Phase::Running,

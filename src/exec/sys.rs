@@ -210,6 +210,15 @@ pub(super) fn close(fd: RawFd) {
     unsafe { libc::close(fd) };
 }
 
+/// Reads what is in these pipes, which do not wait, and forgets it.
+pub(super) fn drain(pipes: &[RawFd]) {
+    let mut bytes = [0u8; 4096];
+    for pipe in pipes {
+        // SAFETY: writes at most as many bytes as there are; a number that is no descriptor is an error.
+        while unsafe { libc::read(*pipe, bytes.as_mut_ptr().cast(), bytes.len()) } > 0 {}
+    }
+}
+
 /// Closes every descriptor from 3 on but those in `keep`.
 pub(super) fn close_all_but(keep: &[RawFd]) {
     let mut from = 3;

@@ -1,6 +1,6 @@
 //! jobrun's hold on the tree: through the guard, or, should the guard be killed, by its own hands.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -65,6 +65,7 @@ impl Warden {
         child: impl FnOnce(OwnedFd) -> Child,
         command: &Command,
         locks: &[BorrowedFd<'_>],
+        outputs: [RawFd; 2],
     ) -> Result<Self, Errno> {
         if locks.len() > LOCKS_MAX {
             return Err(Errno::INVAL);
@@ -80,6 +81,7 @@ impl Warden {
             child: child(guards_end),
             supervisor_end: control.as_raw_fd(),
             locks: [-1; LOCKS_MAX],
+            outputs,
             grace: command.kill_after,
             tree: Tree::new(),
         };

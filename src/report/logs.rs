@@ -77,10 +77,16 @@ impl Log<'_> {
         if self.run.outcome == Outcome::Running {
             super::note(
                 Some(self.job),
-                &format!(
-                    "run {} has not ended: output is kept at its end",
-                    self.run.id
-                ),
+                &match &self.run.note {
+                    Some(note) => format!(
+                        "run {} has not ended, but {note}: its output is lost",
+                        self.run.id
+                    ),
+                    None => format!(
+                        "run {} has not ended: output is kept at its end",
+                        self.run.id
+                    ),
+                },
             );
         } else if is_watched {
             screen.start_line()?;

@@ -395,6 +395,12 @@ fn next(job: &Job, finish: &Finish) -> String {
             )
         }
         Status::Pending => ", it is due again".to_owned(),
+        Status::Failed if finish.update.reason.as_deref() == Some("interrupted_limit") => {
+            format!(
+                ", given up (`interrupted_limit` is {})",
+                job.retry.interrupted_limit
+            )
+        }
         Status::Failed => ", given up".to_owned(),
         Status::Running | Status::Succeeded | Status::Skipped => String::new(),
     }

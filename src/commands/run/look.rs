@@ -71,7 +71,9 @@ impl Start<'_> {
             store.step(&step, &mut decide)
         })?;
         report::run::say_recovered(job, &stepped.recovered);
-        for recovered in &stepped.recovered {
+        // Of a run by hand only its own work counts.
+        let is_by_hand = !matches!(ask, Ask::Owed { .. });
+        for recovered in stepped.recovered.iter().filter(|_| !is_by_hand) {
             if recovered.update.status == Status::Failed {
                 self.tally
                     .tasks

@@ -40,6 +40,10 @@ struct Patience {
 
 /// Runs the jobs that are named, or all.
 pub fn run(config: &Config, args: &cli::Run, globals: &[String]) -> Result<Ending, Error> {
+    if args.all && config.jobs.is_empty() {
+        let message = format!("`{}` has no job", config.path.display());
+        return Err(Error::config(message).hint("`jobrun init` writes one to start from"));
+    }
     let jobs = if args.all {
         config.jobs.iter().collect()
     } else {
