@@ -111,7 +111,8 @@ fn the_lock_is_free_only_when_the_tree_of_a_killed_jobrun_is_gone() {
     let (near, far, guard) = (driver.pid("near"), driver.pid("far"), driver.pid("guard"));
     assert!(driver.is_locked());
     let open = std::fs::read_dir(format!("/proc/{guard}/fd")).unwrap();
-    assert_eq!(open.count(), 6, "0 to 2, its socket, its signals, the lock");
+    let expected = "0 to 2, its socket, its signals, the lock, both pipes of the output";
+    assert_eq!(open.count(), 8, "{expected}");
     driver.process.kill().unwrap();
     let mut stdout = driver.process.stdout.take().unwrap();
     std::io::copy(&mut stdout, &mut std::io::sink()).unwrap();
