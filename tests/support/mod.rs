@@ -6,6 +6,7 @@
 )]
 
 mod around;
+pub mod postgres;
 mod process;
 mod running;
 
