@@ -8,6 +8,7 @@
 mod contract;
 #[cfg(test)]
 pub mod failing;
+pub mod postgres;
 mod records;
 pub mod spool;
 pub mod sqlite;
