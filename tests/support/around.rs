@@ -10,10 +10,16 @@ use super::{DEADLINE, PAUSE};
 
 /// Waits until it is so, at most [`DEADLINE`]; how long that took.
 #[track_caller]
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
+pub fn eventually(what: &str, is_so: impl FnMut() -> bool) -> Duration {
+    eventually_within(DEADLINE, what, is_so)
+}
+
+/// The same, at most `limit`.
+#[track_caller]
+pub fn eventually_within(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < DEADLINE, "waited in vain: {what}");
+        assert!(start.elapsed() < limit, "waited in vain: {what}");
         std::thread::sleep(PAUSE);
     }
     start.elapsed()

@@ -6,8 +6,11 @@
 )]
 
 mod around;
+pub mod pg_store;
+pub mod pgbouncer;
 pub mod postgres;
 mod process;
+pub mod proxy;
 mod running;
 
 use std::collections::BTreeMap;
@@ -25,7 +28,10 @@ use rusqlite::types::FromSql;
 use rusqlite::{Connection, OpenFlags};
 use tempfile::TempDir;
 
-pub use around::{eventually, has_program, is_root, keys, millis, rounds, rounds_or, skip, until};
+pub use around::{
+    eventually, eventually_within, has_program, is_root, keys, millis, rounds, rounds_or, skip,
+    until,
+};
 pub use process::{Process, signal};
 pub use running::{Ended, Running};
 
@@ -88,13 +94,7 @@ impl Scenario {
 
     /// A configuration with one job, `j`.
     pub fn job(keys: &str) -> Self {
-        // A test reads what the job prints as it comes, though there is no terminal.
-        let output = if keys.contains("output = ") {
-            ""
-        } else {
-            "output = \"stream\"\n"
-        };
-        Self::new(&format!("[jobs.j]\n{output}{keys}\n"))
+        Self::new(&job_table(keys))
     }
 
     /// With a job `j` that has a single slot and this shell script to do for it.
@@ -392,6 +392,17 @@ impl Drop for Scenario {
             "left behind: {left:?}"
         );
     }
+}
+
+/// The table of a job `j` with these keys.
+fn job_table(keys: &str) -> String {
+    // A test reads what the job prints as it comes, though there is no terminal.
+    let output = if keys.contains("output = ") {
+        ""
+    } else {
+        "output = \"stream\"\n"
+    };
+    format!("[jobs.j]\n{output}{keys}\n")
 }
 
 fn set_mode(path: &Path, mode: u32) {

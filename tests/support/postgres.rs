@@ -498,7 +498,7 @@ fn server_user() -> Option<(u32, u32)> {
 }
 
 /// Gives a file or folder of ours to the server's user.
-fn give(path: &Path, mode: u32) {
+pub fn give(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("its mode is set");
     if let Some((user, group)) = server_user() {
         chown(path, Some(user), Some(group)).expect("it is given away");

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
@@ -38,8 +38,13 @@ impl Running<'_> {
     }
 
     /// Waits for its end.
-    pub fn wait(mut self) -> Ended {
-        let end = Instant::now() + DEADLINE;
+    pub fn wait(self) -> Ended {
+        self.wait_within(DEADLINE)
+    }
+
+    /// The same, at most `limit`.
+    pub fn wait_within(mut self, limit: Duration) -> Ended {
+        let end = Instant::now() + limit;
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("a child") {
                 break status;
