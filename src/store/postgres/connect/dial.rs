@@ -58,6 +58,7 @@ impl Login {
     pub fn of(
         values: &Values,
         application_name: &str,
+        own_options: &str,
         around: &Around<'_>,
     ) -> Result<Self, ConnectError> {
         let user = match values.get("user") {
@@ -72,13 +73,13 @@ impl Login {
             is_database_named: database.is_some(),
             user,
             application_name: name.unwrap_or(application_name).to_owned(),
-            options: options(values, around),
+            options: options(values, own_options, around),
         })
     }
 }
 
 /// What the server is told to set for the session.
-fn options(values: &Values, around: &Around<'_>) -> String {
+fn options(values: &Values, own: &str, around: &Around<'_>) -> String {
     let mut options = values.get("options").unwrap_or_default().to_owned();
     for (variable, setting) in SESSION_VARIABLES {
         if let Some(value) = around.variable(variable).filter(|value| !value.is_empty()) {
@@ -86,7 +87,7 @@ fn options(values: &Values, around: &Around<'_>) -> String {
             options = format!("{options} -c {setting}={value}");
         }
     }
-    options
+    format!("{options} {own}").trim().to_owned()
 }
 
 /// A session with the first server that will do, or why none of them would. A server that knows us and says no ends

@@ -71,20 +71,25 @@ impl fmt::Display for ConnectError {
 
 impl std::error::Error for ConnectError {}
 
-/// One session.
-pub fn connect(settings: &Settings, application_name: &str) -> Result<Client, ConnectError> {
-    connect_from(settings, application_name, &Around::of_process())
+/// One session, for which the server is told to set `options`, after those that are written.
+pub fn connect(
+    settings: &Settings,
+    application_name: &str,
+    options: &str,
+) -> Result<Client, ConnectError> {
+    connect_from(settings, application_name, options, &Around::of_process())
 }
 
 /// One session, in these surroundings.
 fn connect_from(
     settings: &Settings,
     application_name: &str,
+    options: &str,
     around: &Around<'_>,
 ) -> Result<Client, ConnectError> {
     let values = Values::gather(settings, around)?;
     let target = Target::of(&values).map_err(ConnectError::wrong)?;
-    let login = dial::Login::of(&values, application_name, around)?;
+    let login = dial::Login::of(&values, application_name, options, around)?;
     let passwords = Passwords::gather(&values, settings.password_file(), around)?;
     dial::dial(&target, &login, &passwords, around)
 }
