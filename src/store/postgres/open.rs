@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use chrono::{TimeDelta, Utc};
 use postgres::error::SqlState;
 
-use super::session::{Answer, Fault, Session, json, no_row, quoted, text};
+use super::session::{Answer, Fault, Session, no_row, quoted, text, whole_millis};
 use super::{NAME, Postgres, Server};
 use crate::clock::since_boot;
 use crate::domain::schedule::Instant;
@@ -38,31 +38,33 @@ pub(super) struct Found {
 /// The first thing asked in a session. Nobody is between us and the server if the session has the mark it was asked for
 /// with: a pooler that takes such a wish does not pass it on.
 pub(super) fn find(session: &mut Session, mark: &str) -> Answer<Found> {
+    // Plain columns: in a new session each function of the server has to be looked up.
     let about = format!(
-        "SELECT date_trunc('milliseconds', clock_timestamp()), current_setting('server_version_num')::integer,
-                pg_backend_pid(), current_setting('{MARK}', true) IS NOT DISTINCT FROM $1"
+        "SELECT clock_timestamp(), current_setting('server_version_num'), pg_backend_pid(),
+                current_setting('{MARK}', true)"
     );
-    let sql = format!("{about}, (SELECT json_object_agg(key, value)::text FROM jobrun.meta)");
-    let values = [text(&mark)];
-    let (rows, has_store) = match session.query(&sql, &values) {
+    let sql = format!("{about}, key, value FROM jobrun.meta");
+    let (rows, has_store) = match session.query(&sql, &[]) {
         Ok(rows) => (rows, true),
-        Err(Fault::Server(error)) if is_missing(&error) => (session.query(&about, &values)?, false),
+        Err(Fault::Server(error)) if is_missing(&error) => (session.query(&about, &[])?, false),
         Err(fault) => return Err(fault),
     };
     let row = rows.first().ok_or_else(|| no_row("the server"))?;
     let schema = if has_store {
-        let said: Option<&str> = row.try_get(4)?;
-        Some(schema(json(said.unwrap_or("{}"))?))
+        let said = |row: &postgres::Row| Ok((row.try_get(4)?, row.try_get(5)?));
+        let said: Answer<BTreeMap<String, String>> = rows.iter().map(said).collect();
+        Some(schema(said?))
     } else {
         None
     };
     if !mark.is_empty() {
         session.backend = row.try_get(2)?;
-        session.is_own = row.try_get(3)?;
+        session.is_own = row.try_get::<_, Option<&str>>(3)? == Some(mark);
     }
+    let version: &str = row.try_get(1)?;
     Ok(Found {
-        now: row.try_get(0)?,
-        version: row.try_get(1)?,
+        now: whole_millis(row.try_get(0)?),
+        version: version.parse().unwrap_or_default(),
         schema,
     })
 }

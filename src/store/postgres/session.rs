@@ -200,10 +200,15 @@ impl Session {
 
     /// The server's clock, in whole milliseconds.
     pub(super) fn now(&mut self) -> Answer<Instant> {
-        let rows = self.query("SELECT date_trunc('milliseconds', clock_timestamp())", &[])?;
+        let rows = self.query("SELECT clock_timestamp()", &[])?;
         let row = rows.first().ok_or_else(|| no_row("the clock"))?;
-        Ok(row.try_get(0)?)
+        Ok(whole_millis(row.try_get(0)?))
     }
+}
+
+/// The instant without the part of a millisecond.
+pub(super) fn whole_millis(at: Instant) -> Instant {
+    Instant::from_timestamp_millis(at.timestamp_millis()).unwrap_or(at)
 }
 
 /// What the server wrote in JSON.

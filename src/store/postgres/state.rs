@@ -38,43 +38,39 @@ struct Loaded {
     held: Vec<Held>,
 }
 
-/// A [`Position`] as the server puts it together.
-#[derive(Deserialize)]
-struct Standing {
-    cursor: Option<Instant>,
-    busy_count: u64,
-    held: Vec<Held>,
-    fingerprint: Option<String>,
-    has_open_tasks: bool,
-}
-
-/// Where a job stands at `now`, in one round trip.
+/// Where a job stands at `now`; in one round trip, if nothing waits.
 pub(super) fn position(session: &mut Session, job: &str, now: Instant) -> Answer<Position> {
-    let sql = format!(
-        "SELECT (SELECT cursor FROM jobrun.job WHERE job = $1) AS cursor,
-                coalesce((SELECT busy_count FROM jobrun.job WHERE job = $1), 0) AS busy_count,
-                (SELECT fingerprint FROM jobrun.schedule WHERE job = $1 ORDER BY id DESC LIMIT 1) AS fingerprint,
-                EXISTS (SELECT FROM jobrun.task WHERE job = $1 AND status = 'pending')
-                    OR EXISTS (SELECT FROM jobrun.task WHERE job = $1 AND (status = 'running'
-                               OR (status = 'pending' AND trigger = 'manual'))) AS has_open_tasks,
-                (SELECT coalesce(json_agg(x ORDER BY x.id), '[]') FROM (
-                     SELECT id, {PAUSE} FROM jobrun.pause WHERE job = $1 AND (until_at IS NULL OR until_at > $2)) x)
-                    AS held"
-    );
-    let found: Option<Standing> = session.row(&sql, &[text(&job), time(&now)])?;
-    let found = found.ok_or_else(|| no_row("the job"))?;
-    let at_work = if found.has_open_tasks {
-        at_work(session, job)?
-    } else {
-        None
+    // Plain columns: in a new session each function of the server has to be looked up.
+    let sql = "SELECT j.cursor, j.busy_count,
+            (SELECT fingerprint FROM jobrun.schedule WHERE job = $1 ORDER BY id DESC LIMIT 1),
+            EXISTS (SELECT FROM jobrun.task WHERE job = $1 AND status = 'pending'),
+            EXISTS (SELECT FROM jobrun.task
+                    WHERE job = $1 AND (status = 'running' OR (status = 'pending' AND trigger = 'manual'))),
+            EXISTS (SELECT FROM jobrun.pause WHERE job = $1 AND (until_at IS NULL OR until_at > $2))
+         FROM jobrun.job j WHERE j.job = $1";
+    let rows = session.query(sql, &[text(&job), time(&now)])?;
+    // Of a job that was never seen there is nothing else: all that writes about one makes its row first.
+    let Some(row) = rows.first() else {
+        return Ok(Position::default());
     };
+    let (has_pending, may_be_at_work, is_paused): (bool, bool, bool) =
+        (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
+    let busy_count: i64 = row.try_get(1)?;
     Ok(Position {
-        cursor: found.cursor,
-        busy_count: found.busy_count,
-        pause: Pauses::of(found.held.into_iter().map(Held::parts), now).active,
-        fingerprint: found.fingerprint,
-        has_open_tasks: found.has_open_tasks,
-        at_work,
+        cursor: row.try_get(0)?,
+        busy_count: busy_count.unsigned_abs(),
+        pause: if is_paused {
+            pauses(session, job, None, now)?.active
+        } else {
+            None
+        },
+        fingerprint: row.try_get(2)?,
+        has_open_tasks: has_pending || may_be_at_work,
+        at_work: if may_be_at_work {
+            at_work(session, job)?
+        } else {
+            None
+        },
     })
 }
 
