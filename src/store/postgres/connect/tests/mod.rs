@@ -1,5 +1,13 @@
 //! Tests of the module as a whole: what is written and around → what is wanted of which server.
 
+mod certificates;
+#[path = "../../../../../tests/support/postgres.rs"]
+mod cluster;
+mod encryption;
+mod login;
+mod place;
+mod servers;
+
 use super::Settings;
 
 /// Of P65, and of P66 at the same time.
