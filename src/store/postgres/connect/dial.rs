@@ -17,9 +17,10 @@ use super::errors::Errors;
 use super::login::Login;
 use super::passfile::Entry;
 use super::password::Passwords;
+use super::place::{Place, Server};
 use super::refusal::{self, About, Failed};
 use super::session;
-use super::target::{Place, SOCKET_FOLDERS, Server, Session, Target};
+use super::target::{Session, Target};
 use super::tls::{self, Mode};
 
 /// More addresses of one name are not tried.
@@ -115,7 +116,7 @@ impl Call<'_> {
     fn make(&self) -> Result<Client, ConnectError> {
         let Call { place, login, .. } = self;
         let password = self.passwords.password(&Entry {
-            host: &password_host(place),
+            host: &place.password_host(),
             port: place.port,
             database: &login.database,
             user: &login.user,
@@ -257,19 +258,6 @@ fn calls_for_another(failure: &Failed, way: Way) -> bool {
     is_refused || (way == Way::IfOffered && refusal::is_handshake(error))
 }
 
-/// How a line in the file of passwords calls a server.
-fn password_host(place: &Place) -> String {
-    match &place.server {
-        Server::Usual => "localhost".to_owned(),
-        Server::Socket(folder) if SOCKET_FOLDERS.iter().any(|usual| folder == *usual) => {
-            "localhost".to_owned()
-        }
-        Server::Socket(folder) => folder.display().to_string(),
-        Server::Name(name) | Server::Address(_, Some(name)) => name.clone(),
-        Server::Address(address, None) => address.to_string(),
-    }
-}
-
 /// In random order, if they are to be.
 fn shuffled<T>(items: Vec<T>, is_shuffled: bool) -> Vec<T> {
     if !is_shuffled {
@@ -280,4 +268,19 @@ fn shuffled<T>(items: Vec<T>, is_shuffled: bool) -> Vec<T> {
     let mut items: Vec<_> = items.into_iter().enumerate().collect();
     items.sort_by_key(|(at, _)| seed.hash_one(at));
     items.into_iter().map(|(_, item)| item).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_order_keeps_all_of_them() {
+        let servers: Vec<_> = (0..50).collect();
+        assert_eq!(shuffled(servers.clone(), false), servers);
+        let mut mixed = shuffled(servers.clone(), true);
+        assert_ne!(mixed, servers);
+        mixed.sort_unstable();
+        assert_eq!(mixed, servers);
+    }
 }

@@ -15,6 +15,7 @@ mod login;
 mod pairs;
 mod passfile;
 mod password;
+mod place;
 mod refusal;
 mod service;
 mod session;

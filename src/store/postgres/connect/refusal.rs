@@ -12,7 +12,7 @@ use super::bounded::NoAnswer;
 use super::dial::Way;
 use super::login::Login;
 use super::password::{Lack, Source};
-use super::target::Place;
+use super::place::Place;
 use super::tls::{self, Wishes};
 use crate::plain;
 

@@ -2,7 +2,7 @@
 
 use super::certificates::{Authority, self_signed};
 use super::cluster::{self, Cluster};
-use super::place::{Home, with_tls};
+use super::home::{Home, with_tls};
 
 const ROOT: &str = ".postgresql/root.crt";
 const MODES: [&str; 6] = [
@@ -338,4 +338,24 @@ fn only_the_versions_asked_for_are_spoken() {
         let spoken: String = client.query_one(sql, &[]).unwrap().get(0);
         assert_eq!(spoken, version);
     }
+}
+
+#[test]
+fn the_systems_authorities_do_not_vouch_for_a_private_one() {
+    let authority = Authority::new("authority");
+    let pair = authority.sign(&["db1"], "");
+    let Some(cluster) = with_tls(&pair, &authority.certificate, OPEN) else {
+        return;
+    };
+    // The user's own authorities are not asked.
+    let home = Home::new().with(ROOT, &authority.certificate);
+    let refusal = home.refusal(&to(&cluster, "db1", "sslrootcert=system"));
+    let is_expected = [
+        "is signed by none of the authorities this host trusts",
+        "this host trusts no authority",
+    ];
+    assert!(
+        is_expected.iter().any(|text| refusal.contains(text)),
+        "{refusal}"
+    );
 }

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use super::PASSWORD;
 use super::cluster::{Cluster, Settings as ClusterSettings};
-use super::place::{Home, said};
+use super::home::{Home, said};
 use crate::store::postgres::connect::Settings;
 
 const RULES: &str = "

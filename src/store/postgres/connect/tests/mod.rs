@@ -4,8 +4,8 @@ mod certificates;
 #[path = "../../../../../tests/support/postgres.rs"]
 mod cluster;
 mod encryption;
+mod home;
 mod login;
-mod place;
 mod servers;
 
 use super::Settings;
@@ -174,4 +174,20 @@ fn faults_are_named() {
         let error = Settings::parse(text).unwrap_err();
         assert!(error.starts_with(message), "{text}: {error}");
     }
+}
+
+#[test]
+fn a_user_with_a_server_in_the_name_is_encoded() {
+    for text in [
+        "postgres://me@server:hunter2@host/db",
+        "postgres://me@server@host/db",
+    ] {
+        let error = Settings::parse(text).unwrap_err();
+        assert_eq!(
+            error,
+            "more than one `@`: within the name of the user it is written `%40`"
+        );
+    }
+    let settings = Settings::parse("postgres://me%40server:a@host/db").unwrap();
+    assert_eq!(settings.values().get("user"), Some("me@server"));
 }

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use super::cluster::{self, Cluster, Settings as ClusterSettings, Stop, free_port};
-use super::place::{Home, said};
+use super::home::{Home, said};
 
 /// A server that lets write, and one that does not, as a standby.
 fn two() -> Option<(&'static Cluster, Cluster)> {
