@@ -971,6 +971,7 @@ fn postgres() -> Option<Bench> {
     })
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "as every store is opened")]
 fn sqlite() -> Option<Bench> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("s.db");

@@ -43,7 +43,7 @@ pub(super) fn find(session: &mut Session, mark: &str) -> Answer<Found> {
         "SELECT clock_timestamp(), current_setting('server_version_num'), pg_backend_pid(),
                 current_setting('{MARK}', true)"
     );
-    let sql = format!("{about}, key, value FROM jobrun.meta");
+    let sql = format!("{about}, key, value FROM (SELECT) one LEFT JOIN jobrun.meta ON true");
     let (rows, has_store) = match session.query(&sql, &[]) {
         Ok(rows) => (rows, true),
         Err(Fault::Server(error)) if is_missing(&error) => (session.query(&about, &[])?, false),
@@ -51,9 +51,13 @@ pub(super) fn find(session: &mut Session, mark: &str) -> Answer<Found> {
     };
     let row = rows.first().ok_or_else(|| no_row("the server"))?;
     let schema = if has_store {
-        let said = |row: &postgres::Row| Ok((row.try_get(4)?, row.try_get(5)?));
-        let said: Answer<BTreeMap<String, String>> = rows.iter().map(said).collect();
-        Some(schema(said?))
+        let mut said = BTreeMap::new();
+        for row in &rows {
+            if let (Some(key), Some(value)) = (row.try_get(4)?, row.try_get(5)?) {
+                said.insert(key, value);
+            }
+        }
+        Some(schema(said))
     } else {
         None
     };

@@ -180,13 +180,12 @@ impl Session {
         if self.is_own {
             return Ok(self.client.batch_execute("BEGIN")?);
         }
-        let local = SETTINGS
-            .iter()
-            .filter(|(name, _)| !name.starts_with("default_"));
-        let local: String = local
-            .map(|(name, value)| format!("; SET LOCAL {name} = '{value}'"))
-            .collect();
-        let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE{local}");
+        let mut begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE".to_owned();
+        for (name, value) in SETTINGS {
+            if !name.starts_with("default_") {
+                begin = format!("{begin}; SET LOCAL {name} = '{value}'");
+            }
+        }
         Ok(self.client.batch_execute(&begin)?)
     }
 
