@@ -117,11 +117,10 @@ impl<'c> PgStore<'c> {
     /// The first column of each row of a query, as text; an empty text for null.
     pub fn texts(&self, sql: &str) -> Vec<String> {
         let rows = self.looker().as_mut().expect("one").simple_query(sql);
-        let text = |message| match message {
-            SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or_default().to_owned()),
-            _ => None,
-        };
-        rows.expect(sql).into_iter().filter_map(text).collect()
+        rows.expect(sql)
+            .into_iter()
+            .filter_map(first_column)
+            .collect()
     }
 
     /// The one text a query answers.
@@ -135,6 +134,15 @@ impl<'c> PgStore<'c> {
     #[track_caller]
     pub fn number(&self, sql: &str) -> i64 {
         self.text(sql).parse().expect("a number")
+    }
+
+    /// The one text a query answers, if the server answers and there is one.
+    pub fn try_text(&self, sql: &str) -> Option<String> {
+        let mut client = self.cluster.try_client_of(&self.database).ok()?;
+        let path = format!("SET search_path = {}", self.schema);
+        client.batch_execute(&path).ok()?;
+        let answer = client.simple_query(sql).ok()?;
+        answer.into_iter().find_map(first_column)
     }
 
     /// Changes the store.
@@ -226,6 +234,13 @@ impl<'c> PgStore<'c> {
             *looker = Some(self.client());
         }
         looker
+    }
+}
+
+fn first_column(message: SimpleQueryMessage) -> Option<String> {
+    match message {
+        SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or_default().to_owned()),
+        _ => None,
     }
 }
 
