@@ -103,6 +103,8 @@ pub fn exit_code(ended: &Result<Ending, Error>) -> u8 {
         Err(Error::No(_)) => 1,
         Err(Error::Usage(_)) => 64,
         Err(Error::Config(_) | Error::Faults(_)) => 78,
+        // The configuration names a store it must not use.
+        Err(Error::Store(error)) if error.is_refused => 78,
         Err(Error::Store(_) | Error::Lock(_) | Error::Other(_)) => 125,
     }
 }

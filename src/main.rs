@@ -6,6 +6,7 @@
 //! `Decision` → `Claimed` → `Ended` → `Finish` → `Summary` → exit status.
 
 mod cli;
+mod clock;
 mod commands;
 mod config;
 mod domain;

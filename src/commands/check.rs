@@ -5,7 +5,6 @@ use serde::Serialize;
 
 use super::environment;
 use super::run::look;
-use super::store_name;
 use crate::cli;
 use crate::config::faults::{Faults, Level};
 use crate::config::{self, Config, Surroundings};
@@ -56,8 +55,15 @@ pub fn check(around: &Surroundings, args: &cli::Check) -> Result<Ending, Error> 
     };
     config.look_ahead(now);
     config.warn_about_commands(cannot_start);
-    if let Some(error) = store::check(&config.store)? {
-        let message = format!("this user cannot run jobs: {error}");
+    let target = store::check(&config.store)?;
+    let cannot = target.cannot.map(|error| {
+        let hint = error.hint.as_ref().map(|hint| format!("\nhint: {hint}"));
+        format!(
+            "this user cannot run jobs: {error}{}",
+            hint.unwrap_or_default()
+        )
+    });
+    for message in cannot.into_iter().chain(target.lacks) {
         let finding = Finding {
             text: format!("warning: {message}\n"),
             job: None,
@@ -229,7 +235,7 @@ fn text(config: &Config, jobs: &[Checked], has_store: bool) -> String {
         text::count(jobs.len() as u64, "job")
     )];
     let made = if has_store { "" } else { " (not made yet)" };
-    lines.push(format!("store: {}{made}", store_name(&config.store)));
+    lines.push(format!("store: {}{made}", config.store.name()));
     lines.push(format!(
         "time zone rules: {} ({})",
         config.tz.version(),

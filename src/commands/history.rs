@@ -13,12 +13,12 @@ pub fn history(config: &Config, args: &cli::History) -> Result<Ending, Error> {
     if !knows(config, store.as_mut(), &args.job)? {
         return config.job(&args.job).map(|_| Ending::Done);
     }
-    let mut runs = match &mut store {
-        Some(store) => store.history(&args.job, args.limit, args.failed, args.json)?,
-        None => Vec::new(),
-    };
-    for run in &mut runs {
-        note_if_gone(config, &args.job, run)?;
+    let mut runs = Vec::new();
+    if let Some(store) = &mut store {
+        runs = store.history(&args.job, args.limit, args.failed, args.json)?;
+        for run in &mut runs {
+            note_if_gone(config, Some(&mut *store), &args.job, run)?;
+        }
     }
     let job = config.jobs.iter().find(|job| job.name == args.job);
     let zone = job.and_then(|job| job.zone.as_ref());

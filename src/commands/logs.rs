@@ -22,7 +22,7 @@ pub fn logs(config: &Config, args: &cli::Logs) -> Result<Ending, Error> {
     } else {
         by_id(config, store.as_mut(), &args.run)?
     };
-    note_if_gone(config, &name, &mut run)?;
+    note_if_gone(config, store.as_mut(), &name, &mut run)?;
     let job = config.jobs.iter().find(|job| job.name == name);
     let zone = job.and_then(|job| job.zone.as_ref());
     let index = run.output_index.as_deref();

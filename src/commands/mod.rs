@@ -30,6 +30,9 @@ use crate::store;
 const TIME_HINT: &str =
     "write `2026-11-30`, `2026-11-30T00:30`, or with an offset `2026-11-30T00:30+08:00`";
 
+/// Root's folder of locks where the store is a server.
+const SYSTEM_STATE: &str = "/var/lib/jobrun";
+
 /// Does what the command line asks for.
 pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
     if cli.version {
@@ -55,6 +58,7 @@ pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
             .clone()
             .or_else(|| set("JOBRUN_CONFIG").map(PathBuf::from)),
         store: set("JOBRUN_STORE").map(|url| url.to_string_lossy().into_owned()),
+        state_dir: state_dir(),
     };
     if let Command::Check(args) = command {
         return check::check(&around, args);
@@ -76,30 +80,40 @@ pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
     }
 }
 
-/// The folder of locks, beside the store.
-fn state_dir(url: &store::Url) -> PathBuf {
-    match url {
-        store::Url::Sqlite(path) => {
-            let mut name = path.file_name().unwrap_or_default().to_owned();
-            name.push(".locks");
-            path.with_file_name(name)
-        }
+/// The folder of this host's locks where the configuration names none and the store is a server.
+fn state_dir() -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Some(PathBuf::from(SYSTEM_STATE));
     }
+    let set = |name: &str| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let home = || Some(set("HOME")?.join(".local/state"));
+    Some(set("XDG_STATE_HOME").or_else(home)?.join("jobrun"))
 }
 
 /// The lock file of a job.
-fn lock_path(url: &store::Url, job: &str) -> PathBuf {
-    state_dir(url).join(format!("{job}.lock"))
+fn lock_path(store: &store::Target, job: &str) -> PathBuf {
+    store.state_dir.join(format!("{job}.lock"))
 }
 
 /// The lock file of a lock group; no job's name starts with `@`.
-fn group_lock_path(url: &store::Url, group: &str) -> PathBuf {
-    state_dir(url).join(format!("@{group}.lock"))
+fn group_lock_path(store: &store::Target, group: &str) -> PathBuf {
+    store
+        .state_dir
+        .join(format!("{}.lock", group_lock_name(group)))
+}
+
+/// What the lock of a group is called between hosts.
+fn group_lock_name(group: &str) -> String {
+    format!("@{group}")
 }
 
 /// The lock file of one of the places for running jobs.
-fn place_lock_path(url: &store::Url, place: u32) -> PathBuf {
-    state_dir(url).join(format!("@{place}.running"))
+fn place_lock_path(store: &store::Target, place: u32) -> PathBuf {
+    store.state_dir.join(format!("@{place}.running"))
 }
 
 /// Who types: the name the session was opened under, else the user id.
@@ -111,8 +125,20 @@ fn user_name() -> String {
 
 /// Whether somebody holds the lock of a job. Asked without taking it. Who may not look into the lock directory takes
 /// the run's own word for it, as long as its process lives.
-fn is_held(url: &store::Url, job: &str, running: Option<&store::Run>) -> Result<bool, Error> {
-    let path = lock_path(url, job);
+fn is_held(
+    target: &store::Target,
+    store: Option<&mut Box<dyn store::Store>>,
+    job: &str,
+    running: Option<&store::Run>,
+) -> Result<bool, Error> {
+    let path = lock_path(target, job);
+    // Of a lease that was taken with this host's lock, the lock says more: it dies with its holder.
+    if let Some(store) = store
+        && let Some(holding) = store.holding(job)?
+        && (holding.place.is_empty() || holding.place != exec::place_of(&path))
+    {
+        return Ok(true);
+    }
     match exec::holder_of(&path) {
         Ok(holder) => Ok(holder.is_some()),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -129,8 +155,13 @@ fn is_held(url: &store::Url, job: &str, running: Option<&store::Run>) -> Result<
 }
 
 /// Notes of a run that is marked as under way when nobody is at it.
-fn note_if_gone(config: &Config, job: &str, run: &mut store::Run) -> Result<(), Error> {
-    if run.outcome == Outcome::Running && !is_held(&config.store, job, Some(run))? {
+fn note_if_gone(
+    config: &Config,
+    store: Option<&mut Box<dyn store::Store>>,
+    job: &str,
+    run: &mut store::Run,
+) -> Result<(), Error> {
+    if run.outcome == Outcome::Running && !is_held(&config.store, store, job, Some(run))? {
         run.note = Some("its jobrun is gone".to_owned());
     }
     Ok(())
@@ -156,13 +187,6 @@ fn process_names(job: Option<&Job>, processes: &[exec::Leftover]) -> String {
         format!("`{name}` (pid {})", process.pid)
     });
     names.collect::<Vec<_>>().join(", ")
-}
-
-/// What the store is called in messages: its URL without anything secret.
-fn store_name(url: &store::Url) -> String {
-    match url {
-        store::Url::Sqlite(path) => format!("sqlite:{}", path.display()),
-    }
 }
 
 /// The job's timetable; a job without one has no slots to show.

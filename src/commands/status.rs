@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use super::run::{after, look};
-use super::{environment, is_held, lock_path, orphaned, process_names, store_name};
+use super::{environment, is_held, lock_path, orphaned, process_names};
 use crate::cli;
 use crate::config::Config;
 use crate::domain::decide::{self, Ask};
@@ -58,7 +58,7 @@ pub fn status(config: &Config, args: &cli::Status) -> Result<Ending, Error> {
         let running = summary
             .as_ref()
             .and_then(|summary| summary.running.as_ref());
-        let is_held = is_held(&config.store, name, running)?;
+        let is_held = is_held(&config.store, store.as_mut(), name, running)?;
         let orphans = match (is_held, running) {
             (true, _) => orphaned(&lock_path(&config.store, name)).map(|hold| hold.orphans()),
             // Killed together with its guard, which else would have ended them.
@@ -78,11 +78,7 @@ pub fn status(config: &Config, args: &cli::Status) -> Result<Ending, Error> {
         });
     }
     if args.json {
-        report::json(&report::status::json(
-            &standings,
-            store_name(&config.store),
-            now,
-        ))?;
+        report::json(&report::status::json(&standings, config.store.name(), now))?;
         return Ok(Ending::Done);
     }
     report::answer(&report::status::text(
@@ -90,7 +86,7 @@ pub fn status(config: &Config, args: &cli::Status) -> Result<Ending, Error> {
         report::colour::is_on_stdout(),
     ))?;
     if store.is_none() {
-        let store = store_name(&config.store);
+        let store = config.store.name();
         report::note(
             None,
             &format!("nothing has run yet: there is no store `{store}`"),

@@ -157,7 +157,7 @@ impl Faults {
         let path = source.path.display();
         let marked = fault.span.start - source.start..fault.span.end - source.start;
         let marked = &source.text[marked];
-        let source = source.text.lines().nth(line - 1).unwrap_or_default();
+        let source = masked(source.text.lines().nth(line - 1).unwrap_or_default());
         let rest_of_line = source.chars().count().saturating_sub(column - 1).max(1);
         let marked = marked.chars().take_while(|c| *c != '\n');
         let width = marked.count().clamp(1, rest_of_line);
@@ -187,6 +187,22 @@ impl Faults {
         }
         shown
     }
+}
+
+/// A line as it may be shown: what looks like a password in the address of a server is starred out, letter by letter.
+fn masked(line: &str) -> String {
+    let mut secret = 0..0;
+    if let Some((host, end)) = line.find("://").map(|at| at + 3).zip(line.rfind('@'))
+        && let Some(colon) = line.get(host..end).and_then(|user| user.find(':'))
+    {
+        secret = host + colon + 1..end;
+    } else if let Some(at) = line.find("password=").map(|at| at + "password=".len()) {
+        secret = at..line.len();
+    }
+    let letters = line.char_indices();
+    letters
+        .map(|(at, letter)| if secret.contains(&at) { '*' } else { letter })
+        .collect()
 }
 
 impl Source {

@@ -6,6 +6,7 @@ mod job;
 mod order;
 mod outlook;
 mod raw;
+mod store;
 pub mod tzdata;
 pub mod values;
 
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 use crate::domain::job::Job;
 use crate::error::Error;
 use crate::plain;
-use crate::store;
+use crate::store::Target;
 use faults::{Fault, Faults, Level};
 use tzdata::TzData;
 
@@ -25,8 +26,8 @@ use tzdata::TzData;
 pub struct Config {
     /// The file, absolute.
     pub path: PathBuf,
-    /// Where the store is.
-    pub store: store::Url,
+    /// The store.
+    pub store: Target,
     /// How many jobs may run at once on this host.
     pub max_running: Option<u32>,
     /// The jobs, in the order of the file.
@@ -58,6 +59,8 @@ pub struct Surroundings {
     pub config: Option<PathBuf>,
     /// `$JOBRUN_STORE`.
     pub store: Option<String>,
+    /// The folder of this host's locks where the file names none and the store is a server.
+    pub state_dir: Option<PathBuf>,
 }
 
 /// The file used when nothing else is said and there is none in the current directory.
@@ -91,11 +94,11 @@ impl Config {
 pub fn load(around: &Surroundings) -> Result<Config, Error> {
     let path = find(around.config.as_deref())?;
     let text = read(&path)?;
-    parse(&path, &text, around.store.as_deref(), TzData::newest())
+    parse(&path, &text, around, TzData::newest())
 }
 
 /// Checks the text of the file at `path`.
-fn parse(path: &Path, text: &str, store: Option<&str>, tz: TzData) -> Result<Config, Error> {
+fn parse(path: &Path, text: &str, around: &Surroundings, tz: TzData) -> Result<Config, Error> {
     let mut faults = Faults::new(path, text);
     let raw = raw::read(&mut faults);
     let folder = path.parent().unwrap_or(Path::new("/"));
@@ -108,7 +111,7 @@ fn parse(path: &Path, text: &str, store: Option<&str>, tz: TzData) -> Result<Con
     }
     order::check(&raw, &jobs, &mut faults);
     let max_running = max_running(&raw.defaults, &mut faults);
-    let store = store_url(path, folder, &raw.store, store, &mut faults)?;
+    let store = store::target(path, folder, &raw.store, around, &mut faults)?;
     match store {
         Some(store) if !faults.has_errors() => Ok(Config {
             path: path.to_owned(),
@@ -195,63 +198,6 @@ fn refuse_writable(path: &Path, mode: u32) -> Result<(), Error> {
         );
     }
     Ok(())
-}
-
-/// Where the store is: `$JOBRUN_STORE`, `store.url`, or the default; none if a fault was added.
-fn store_url(
-    path: &Path,
-    folder: &Path,
-    raw: &raw::RawStore,
-    given: Option<&str>,
-    faults: &mut Faults,
-) -> Result<Option<store::Url>, Error> {
-    if let Some(given) = given {
-        let url = store::Url::parse(given)
-            .map_err(|why| Error::config(format!("`$JOBRUN_STORE`: {why}")))?;
-        let here = std::env::current_dir().unwrap_or_else(|_| folder.to_owned());
-        return Ok(Some(beside(url, &here)));
-    }
-    let Some(url) = &raw.url else {
-        let default = if path == Path::new(SYSTEM_FILE) {
-            Path::new(SYSTEM_STORE)
-        } else {
-            Path::new("jobrun.db")
-        };
-        return Ok(Some(beside(store::Url::Sqlite(default.to_owned()), folder)));
-    };
-    match store::Url::parse(url.get_ref()) {
-        Ok(parsed) => Ok(Some(beside(parsed, folder))),
-        Err(message) => {
-            faults.add(Fault {
-                level: Level::Error,
-                span: url.span(),
-                job: None,
-                message,
-                hint: None,
-            });
-            Ok(None)
-        }
-    }
-}
-
-/// A relative path is relative to `folder`; links are followed, so that one store has one name, and with it one
-/// folder of locks.
-fn beside(url: store::Url, folder: &Path) -> store::Url {
-    match url {
-        store::Url::Sqlite(path) => store::Url::Sqlite(real(&folder.join(path))),
-    }
-}
-
-/// The path without links, also of a file that is still to be made.
-fn real(path: &Path) -> PathBuf {
-    if let Ok(real) = path.canonicalize() {
-        return real;
-    }
-    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
-    match (folder, path.file_name()) {
-        (Some(folder), Some(name)) => folder.join(name),
-        _ => path.to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -30,6 +30,14 @@ pub struct RawFile {
 pub struct RawStore {
     /// `url`.
     pub url: Option<Text>,
+    /// `environment`.
+    pub environment: Option<Text>,
+    /// `schema`.
+    pub schema: Option<Text>,
+    /// `state_dir`.
+    pub state_dir: Option<Text>,
+    /// `password_file`.
+    pub password_file: Option<Text>,
 }
 
 /// One `[jobs.NAME]` or `[defaults]`: a field for each key, named as the key.
@@ -153,7 +161,7 @@ pub const JOB_KEYS: [&str; 48] = [
 /// Every table or key at the top of the file.
 const TOP_KEYS: [&str; 3] = ["store", "defaults", "jobs"];
 /// Every key of `[store]`.
-const STORE_KEYS: [&str; 1] = ["url"];
+const STORE_KEYS: [&str; 5] = ["url", "environment", "schema", "state_dir", "password_file"];
 
 /// Reads `faults.text()`, adding to `faults` what is not TOML, not known or of the wrong type.
 pub fn read(faults: &mut Faults) -> RawFile {

@@ -3,12 +3,20 @@
 use super::*;
 use crate::domain::calendar::Period;
 use crate::domain::job::{OnInterrupted, Output, Policy, Work};
+use crate::store::Url;
+
+fn around() -> Surroundings {
+    Surroundings {
+        state_dir: Some("/state".into()),
+        ..Surroundings::default()
+    }
+}
 
 fn parsed(text: &str) -> Result<Config, Error> {
     parse(
         Path::new("/etc/jobrun/test.toml"),
         text,
-        None,
+        &around(),
         TzData::newest(),
     )
 }
@@ -64,16 +72,16 @@ fn a_job_that_says_little_gets_the_defaults() {
     assert_eq!(job.retry.on_interrupted, OnInterrupted::Retry);
     assert_eq!(job.surroundings.output_keep_bytes, 65536);
     assert_eq!(
-        config.store,
-        store::Url::Sqlite("/etc/jobrun/jobrun.db".into())
+        config.store.url,
+        Url::Sqlite("/etc/jobrun/jobrun.db".into())
     );
 }
 
 #[test]
 fn the_store_of_the_system_file_is_kept_where_state_belongs() {
     let path = Path::new(SYSTEM_FILE);
-    let config = parse(path, "", None, TzData::newest()).expect("sound");
-    assert_eq!(config.store, store::Url::Sqlite(SYSTEM_STORE.into()));
+    let config = parse(path, "", &around(), TzData::newest()).expect("sound");
+    assert_eq!(config.store.url, Url::Sqlite(SYSTEM_STORE.into()));
 }
 
 #[test]
@@ -281,8 +289,8 @@ fn relative_paths_are_relative_to_the_file() {
     let config =
         config("[store]\nurl = \"sqlite:state/x.db\"\n[jobs.j]\nshell = \"x\"\ncwd = \"work\"\n");
     assert_eq!(
-        config.store,
-        store::Url::Sqlite("/etc/jobrun/state/x.db".into())
+        config.store.url,
+        Url::Sqlite("/etc/jobrun/state/x.db".into())
     );
     assert_eq!(
         config.jobs[0].surroundings.cwd.as_deref(),

@@ -9,8 +9,11 @@ use super::lifecycle::{Status, Trigger, stored_words};
 use super::schedule::{Cron, Instant, Interval, Pace, Rule, TICK, Timetable, Zone};
 
 /// Everything a decision about one job depends on, besides the job itself and the clock.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
 pub struct State {
+    /// Whether the clock is one that all hosts share: then it never makes a job start anew.
+    pub is_clock_shared: bool,
     /// Every slot up to here is a task or a recorded skip; none: the job was never seen.
     pub cursor: Option<Instant>,
     /// End of the last interval planned; none: the next one starts at the slot before.
@@ -36,7 +39,7 @@ pub struct State {
 }
 
 /// A task that a start was at: running, or manual and waiting for its retry.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Left {
     /// The task.
     pub task: Task,
@@ -48,7 +51,7 @@ pub struct Left {
 pub type RunId = String;
 
 /// One version of a job's schedule and when it came into force.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Version {
     /// [`Timetable::fingerprint`] of the schedule.
     pub fingerprint: String,
@@ -125,7 +128,7 @@ impl Spec {
 }
 
 /// A time in which triggers do nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Pause {
     /// Since when.
     pub from: Instant,
@@ -157,7 +160,7 @@ stored_words!(PauseKind {
 });
 
 /// A slot that has a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct Settled {
     /// The slot.
     pub slot: Instant,
@@ -168,7 +171,7 @@ pub struct Settled {
 }
 
 /// A task as far as decisions need it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Task {
     /// The store's number for it.
     pub id: i64,
@@ -241,7 +244,7 @@ impl State {
 }
 
 /// A recorded stretch of slots that did not become tasks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct SkipRange {
     /// First slot left out.
     pub from: Instant,

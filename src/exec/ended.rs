@@ -59,6 +59,8 @@ pub enum How {
     NotStarted(StartFailure),
     /// The guard process died first; the tree was ended, as nobody vouched for it any more.
     GuardLost,
+    /// Its leash ended: nobody can say any more that the lock is still held.
+    LockLost,
 }
 
 /// How a process ended.

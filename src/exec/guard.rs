@@ -3,7 +3,7 @@
 //! Forked from jobrun without an exec, so only async-signal-safe work is done here. It obeys jobrun's orders; when
 //! jobrun is gone, which end-of-file on the control socket tells, it ends the tree by itself.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,6 +17,7 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use super::child::{Child, become_command};
 use super::ended::Exit;
 use super::killer::Killer;
+use super::leash;
 use super::sys;
 use super::tree::Tree;
 use super::wire::{Order, Received, Report, Stage};
@@ -27,6 +28,8 @@ const NAME: &std::ffi::CStr = c"job-guard";
 pub(super) const LOCKS_MAX: usize = 4;
 /// Longest time from TERM to KILL once jobrun is gone.
 pub(super) const ORPHAN_GRACE: Duration = Duration::from_secs(5);
+/// How long a guard leaves it to jobrun to end what is no longer on a leash.
+const UNLEASHED_GRACE: Duration = Duration::from_millis(500);
 /// How often the output is read that nobody is there for any more.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
 /// Between two rounds of KILL.
@@ -46,6 +49,8 @@ pub(super) struct Plan {
     pub(super) locks: [RawFd; LOCKS_MAX],
     /// jobrun's ends of the pipes of the output, so that who writes to them when jobrun is gone is not killed for it.
     pub(super) outputs: [RawFd; 2],
+    /// The leash the tree is on; -1 if none.
+    pub(super) leash: RawFd,
     pub(super) grace: Duration,
     pub(super) tree: Tree,
 }
@@ -69,6 +74,8 @@ struct Guard<'a> {
     main: Option<Pid>,
     has_main_ended: bool,
     is_orphaned: bool,
+    /// Whether jobrun has begun to end the tree.
+    is_ordered: bool,
     ending: Ending,
     killer: Killer,
 }
@@ -77,6 +84,8 @@ struct Guard<'a> {
 #[derive(Clone, Copy)]
 enum Ending {
     Not,
+    /// The leash has ended: jobrun gets until then.
+    UnleashedUntil(Instant),
     KillAt(Instant),
     /// The next round of KILL.
     Killing(Instant),
@@ -102,6 +111,7 @@ impl<'a> Guard<'a> {
             main: Some(main),
             has_main_ended: false,
             is_orphaned: false,
+            is_ordered: false,
             ending: Ending::Not,
             killer: Killer::default(),
         };
@@ -116,11 +126,12 @@ impl<'a> Guard<'a> {
         let _ = dup2_stdout(null);
         let _ = dup2_stderr(null);
         let _ = chdir(c"/");
-        let mut keep = [-1; LOCKS_MAX + 4];
+        let mut keep = [-1; LOCKS_MAX + 5];
         keep[..LOCKS_MAX].copy_from_slice(&self.plan.locks);
         keep[LOCKS_MAX] = self.plan.child.control.as_raw_fd();
         keep[LOCKS_MAX + 1] = self.child_signals.as_raw_fd();
-        keep[LOCKS_MAX + 2..].copy_from_slice(&self.plan.outputs);
+        keep[LOCKS_MAX + 2..LOCKS_MAX + 4].copy_from_slice(&self.plan.outputs);
+        keep[LOCKS_MAX + 4] = self.plan.leash;
         sys::close_all_but(&keep);
     }
 
@@ -128,6 +139,7 @@ impl<'a> Guard<'a> {
         loop {
             self.see_who_ended();
             self.take_orders();
+            self.look_at_leash();
             self.end_tree_when_due();
             self.wait();
         }
@@ -193,7 +205,10 @@ impl<'a> Guard<'a> {
     fn take_orders(&mut self) {
         while !self.is_orphaned {
             match Order::receive(self.plan.child.control.as_fd()) {
-                Received::Message(Order::Signal(signal)) => self.signal_tree(signal),
+                Received::Message(Order::Signal(signal)) => {
+                    self.is_ordered = true;
+                    self.signal_tree(signal);
+                }
                 Received::Message(Order::Kill) => self.start_killing(),
                 Received::Message(Order::Leave) => self.leave_rest(),
                 Received::Nothing => break,
@@ -204,11 +219,44 @@ impl<'a> Guard<'a> {
 
     fn become_orphan(&mut self) {
         self.is_orphaned = true;
-        if let Ending::Not = self.ending {
-            self.signal_tree(Signal::TERM.as_raw());
-            let grace = self.plan.grace.min(ORPHAN_GRACE);
-            self.ending = Ending::KillAt(Instant::now() + grace);
+        if let Ending::Not | Ending::UnleashedUntil(_) = self.ending {
+            self.end_tree();
         }
+    }
+
+    /// As jobrun would.
+    fn end_tree(&mut self) {
+        let grace = self.plan.grace.min(ORPHAN_GRACE);
+        self.ending = Ending::KillAt(Instant::now() + grace);
+        self.signal_tree(Signal::TERM.as_raw());
+    }
+
+    /// A jobrun that is well ends the tree itself; one that is stopped would not, and the lock is not ours for long.
+    fn look_at_leash(&mut self) {
+        if let Ending::Not = self.ending
+            && self.has_unleashed()
+        {
+            self.ending = Ending::UnleashedUntil(Instant::now() + UNLEASHED_GRACE);
+        }
+    }
+
+    fn has_unleashed(&self) -> bool {
+        self.leash().is_some_and(leash::has_ended)
+    }
+
+    fn leash(&self) -> Option<BorrowedFd<'_>> {
+        sys::borrow(&self.plan.leash)
+    }
+
+    /// After the end of the leash, and some patience.
+    fn unleashed(&mut self) {
+        if self.is_ordered {
+            // It is being ended, only not by a grace that can be trusted now.
+            self.ending = Ending::KillAt(Instant::now() + ORPHAN_GRACE);
+            return;
+        }
+        Report::Unleashed.send(self.plan.child.control.as_fd());
+        self.end_tree();
     }
 
     fn start_killing(&mut self) {
@@ -218,8 +266,9 @@ impl<'a> Guard<'a> {
     fn end_tree_when_due(&mut self) {
         let now = Instant::now();
         match self.ending {
+            Ending::UnleashedUntil(at) if at <= now => self.unleashed(),
             Ending::KillAt(at) if at <= now => self.start_killing(),
-            Ending::Not | Ending::KillAt(_) | Ending::Killing(_) => {}
+            Ending::Not | Ending::UnleashedUntil(_) | Ending::KillAt(_) | Ending::Killing(_) => {}
         }
         if let Ending::Killing(next) = self.ending
             && next <= now
@@ -256,7 +305,7 @@ impl<'a> Guard<'a> {
     fn wait(&self) {
         let due = match self.ending {
             Ending::Not => None,
-            Ending::KillAt(at) | Ending::Killing(at) => {
+            Ending::UnleashedUntil(at) | Ending::KillAt(at) | Ending::Killing(at) => {
                 Some(at.saturating_duration_since(Instant::now()))
             }
         };
@@ -269,12 +318,22 @@ impl<'a> Guard<'a> {
         let timeout = due.and_then(|due| Timespec::try_from(due).ok());
         let signals = PollFd::new(&self.child_signals, PollFlags::IN);
         let control = PollFd::new(&self.plan.child.control, PollFlags::IN);
-        // A closed socket would wake every time.
-        let watched = if self.is_orphaned { 1 } else { 2 };
-        let mut both = [signals, control];
-        let _ = poll(&mut both[..watched], timeout.as_ref());
+        // A closed socket would wake every time, and so would a leash that has ended; neither matters any more then.
+        let watches_leash = matches!(self.ending, Ending::Not);
+        let leash = self.leash().filter(|_| watches_leash);
+        let leash = leash.map(|leash| PollFd::from_borrowed_fd(leash, PollFlags::IN));
+        let mut watched = [signals.clone(), signals.clone(), signals];
+        let mut count = 1;
+        for more in [(!self.is_orphaned).then_some(control), leash]
+            .into_iter()
+            .flatten()
+        {
+            watched[count] = more;
+            count += 1;
+        }
+        let _ = poll(&mut watched[..count], timeout.as_ref());
         // One pending SIGCHLD at most: it is not queued.
-        if both[0].revents().contains(PollFlags::IN) {
+        if watched[0].revents().contains(PollFlags::IN) {
             let mut record = [0; SIGNAL_RECORD_BYTES];
             let _ = read(&self.child_signals, &mut record);
         }

@@ -117,6 +117,16 @@ fn boot_id() -> Option<String> {
     Some(id.trim().to_owned())
 }
 
+/// [`super::LockFile::place`] of the lock file at `path`; empty if there is none.
+pub fn place_of(path: &Path) -> String {
+    fs::metadata(path).map_or_else(|_| String::new(), |file| place(&file))
+}
+
+pub(super) fn place(file: &fs::Metadata) -> String {
+    let boot_id = boot_id().unwrap_or_default();
+    format!("{boot_id} {}:{}", file.dev(), file.ino())
+}
+
 /// Who holds the lock of this file now, `None` when it is free or has never existed. Never takes the lock itself, so
 /// that looking cannot make a runner find it busy.
 pub fn holder_of(path: &Path) -> io::Result<Option<Holder>> {

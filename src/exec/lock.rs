@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::holder::{Holder, announced};
+use super::holder::{Holder, announced, place};
 use crate::plain;
 
 /// Tries to get hold of the file that has the name, should it be replaced at the same time.
@@ -122,6 +122,13 @@ impl LockFile {
     /// Whether the file of that name is still the one that is locked: else another start may hold its successor.
     pub fn is_current(&self) -> bool {
         is_still(&self.path, &self.file)
+    }
+
+    /// Names the file and this boot of the host for ever: whoever held the lock of the same place is gone.
+    pub fn place(&self) -> String {
+        self.file
+            .metadata()
+            .map_or_else(|_| String::new(), |file| place(&file))
     }
 
     /// Writes into the file who holds it, for those who find it busy. Best effort: the lock holds without.

@@ -1,7 +1,7 @@
 //! Runs one command from its start to the end of its last descendant: one loop over guard, signals, deadlines, output.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
@@ -15,6 +15,7 @@ use super::command::{Command, Leftovers};
 use super::ended::{Ended, Exit, How, Leftover};
 use super::failure::StartFailure;
 use super::guard::{KILL_INTERVAL, ORPHAN_GRACE};
+use super::leash::Leash;
 use super::live::Sink;
 use super::output::Kept;
 use super::signals::Signals;
@@ -36,13 +37,14 @@ const KILL_WAIT: Duration = Duration::from_secs(10);
 
 /// Runs the command and returns when it and all its descendants have ended (or cannot be ended).
 ///
-/// The guard shares `locks` (at most four), so that they stay taken should jobrun be killed before its tree is gone.
+/// The guard shares the locks, so that they stay taken should jobrun be killed before its tree is gone, and sees the
+/// end of the leash.
 /// A signal to jobrun goes to the whole tree. `meanwhile` is called once, when the command has run for a moment: what
 /// the end of a short one would only wait for. An error means that no guard
 /// could be set up; a command that cannot be started is a result, not an error.
 pub fn supervise(
     command: &Command,
-    locks: &[BorrowedFd<'_>],
+    shared: Shared<'_>,
     signals: &Signals,
     sink: &mut Sink,
     meanwhile: &mut dyn FnMut(),
@@ -58,10 +60,19 @@ pub fn supervise(
         Ok(file) => file,
         Err(failure) => return Ok(not_started(failure)),
     };
-    let mut run = Run::start(command, prepared, locks, signals, sink, file)?;
+    let mut run = Run::start(command, prepared, shared, signals, sink, file)?;
     run.meanwhile = Some(meanwhile);
     run.watch();
     Ok(run.finish())
+}
+
+/// What jobrun shares with the guard: that which keeps others from running the same meanwhile.
+#[derive(Clone, Copy, Default)]
+pub struct Shared<'a> {
+    /// Descriptors of the lock files, at most four.
+    pub locks: &'a [BorrowedFd<'a>],
+    /// Until when the lock is surely held, where that can end.
+    pub leash: Option<&'a Leash>,
 }
 
 fn not_started(failure: StartFailure) -> Ended {
@@ -90,6 +101,7 @@ struct Run<'a> {
     signals: &'a Signals,
     warden: Warden,
     streams: Streams<'a>,
+    leash: Option<&'a Leash>,
     began: Instant,
     phase: Phase,
     /// Why the tree is being ended, if it is not by itself.
@@ -131,7 +143,7 @@ impl<'a> Run<'a> {
     fn start(
         command: &'a Command,
         prepared: Prepared,
-        locks: &[BorrowedFd<'_>],
+        shared: Shared<'a>,
         signals: &'a Signals,
         sink: &'a mut Sink,
         file: Option<OutputFile>,
@@ -151,7 +163,8 @@ impl<'a> Run<'a> {
         Ok(Self {
             command,
             signals,
-            warden: Warden::start(child, command, locks, streams.descriptors())?,
+            warden: Warden::start(child, command, shared, streams.descriptors())?,
+            leash: shared.leash,
             streams,
             began,
             phase: Phase::Running,
@@ -178,6 +191,7 @@ impl<'a> Run<'a> {
             if getpid().is_init() {
                 self.warden.reap_strangers();
             }
+            self.heed_leash();
             self.heed_signals();
             if self.began.elapsed() >= MOMENT
                 && let Some(meanwhile) = self.meanwhile.take()
@@ -197,6 +211,7 @@ impl<'a> Run<'a> {
         let timeout = self.until_next_look();
         let mut polled = vec![self.signals.descriptor()];
         polled.extend(self.warden.control());
+        polled.extend(self.leash.map(AsFd::as_fd));
         self.streams.wait_with(&polled, timeout.as_ref());
     }
 
@@ -264,6 +279,9 @@ impl<'a> Run<'a> {
                 self.failure = Some((stage, Errno::from_raw_os_error(errno)));
             }
             Report::Over => {}
+            Report::Unleashed => {
+                self.how.get_or_insert(How::LockLost);
+            }
             Report::Exited(exit) => {
                 let now = Instant::now();
                 self.exit = Some(exit);
@@ -290,6 +308,25 @@ impl<'a> Run<'a> {
                     self.command.kill_after.min(ORPHAN_GRACE),
                 );
             }
+        }
+    }
+
+    /// Once, as an ended leash stays so. What is being ended already is only ended sooner.
+    fn heed_leash(&mut self) {
+        if !self.leash.is_some_and(Leash::has_ended) {
+            return;
+        }
+        self.leash = None;
+        let grace = self.command.kill_after.min(ORPHAN_GRACE);
+        match self.phase {
+            Phase::Running | Phase::Outlived | Phase::Draining(_) => {
+                if self.over.is_none() {
+                    self.how.get_or_insert(How::LockLost);
+                }
+                self.end_tree(Signal::TERM.as_raw(), grace);
+            }
+            Phase::Ending(at) => self.phase = Phase::Ending(at.min(Instant::now() + grace)),
+            Phase::Killing(_) => {}
         }
     }
 

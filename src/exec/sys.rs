@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::mem::MaybeUninit;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use rustix::io::Errno;
@@ -217,6 +217,12 @@ pub(super) fn drain(pipes: &[RawFd]) {
         // SAFETY: writes at most as many bytes as there are; a number that is no descriptor is an error.
         while unsafe { libc::read(*pipe, bytes.as_mut_ptr().cast(), bytes.len()) } > 0 {}
     }
+}
+
+/// The descriptor of that number, while it is open; none for -1.
+pub(super) fn borrow(number: &RawFd) -> Option<BorrowedFd<'_>> {
+    // SAFETY: whoever keeps the number keeps the descriptor open; -1 is excluded.
+    (*number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(*number) })
 }
 
 /// Closes every descriptor from 3 on but those in `keep`.

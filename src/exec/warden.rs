@@ -13,6 +13,7 @@ use super::command::Command;
 use super::ended::{Exit, Leftover};
 use super::guard::{LOCKS_MAX, Plan, guard};
 use super::killer::Killer;
+use super::supervise::Shared;
 use super::sys;
 use super::tree::Tree;
 use super::wire::{Order, Received, Report};
@@ -64,10 +65,10 @@ impl Warden {
     pub(super) fn start(
         child: impl FnOnce(OwnedFd) -> Child,
         command: &Command,
-        locks: &[BorrowedFd<'_>],
+        shared: Shared<'_>,
         outputs: [RawFd; 2],
     ) -> Result<Self, Errno> {
-        if locks.len() > LOCKS_MAX {
+        if shared.locks.len() > LOCKS_MAX {
             return Err(Errno::INVAL);
         }
         set_child_subreaper(Some(getpid()))?;
@@ -82,10 +83,11 @@ impl Warden {
             supervisor_end: control.as_raw_fd(),
             locks: [-1; LOCKS_MAX],
             outputs,
+            leash: shared.leash.map_or(-1, |leash| leash.as_fd().as_raw_fd()),
             grace: command.kill_after,
             tree: Tree::new(),
         };
-        for (slot, lock) in plan.locks.iter_mut().zip(locks) {
+        for (slot, lock) in plan.locks.iter_mut().zip(shared.locks) {
             *slot = lock.as_raw_fd();
         }
         let blocked = sys::BlockedSignals::all();

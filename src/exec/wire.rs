@@ -38,6 +38,8 @@ pub(super) enum Report {
     Exited(Exit),
     /// None of the tree lives, and the guard exits.
     Over,
+    /// The leash has ended, and the guard ends the tree.
+    Unleashed,
 }
 
 /// What jobrun tells the guard.
@@ -75,6 +77,7 @@ impl Report {
             Self::Exited(Exit::Code(code)) => [3, code, 0, 0],
             Self::Exited(Exit::Signal(signal)) => [4, signal, 0, 0],
             Self::Over => [5, 0, 0, 0],
+            Self::Unleashed => [6, 0, 0, 0],
         }
     }
 
@@ -87,6 +90,7 @@ impl Report {
             [3, code, ..] => Some(Self::Exited(Exit::Code(code))),
             [4, signal, ..] => Some(Self::Exited(Exit::Signal(signal))),
             [5, ..] => Some(Self::Over),
+            [6, ..] => Some(Self::Unleashed),
             _ => None,
         }
     }
@@ -195,6 +199,7 @@ mod tests {
             Report::Exited(Exit::Code(255)),
             Report::Exited(Exit::Signal(9)),
             Report::Over,
+            Report::Unleashed,
         ] {
             assert_eq!(Report::decode(report.encode()), Some(report));
         }

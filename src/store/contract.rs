@@ -1,9 +1,12 @@
 //! What every store must do, whatever it is made of: one suite, run against each.
 //!
-//! A new store is one more line `contract!(name, open)` at the end.
+//! A new store is one more line `each_rule!(name, open)` at the end.
 
 use chrono::TimeDelta;
 
+use super::postgres::Keeper;
+use super::postgres::connect::Settings;
+use super::postgres::testing::cluster;
 use super::sqlite::Sqlite;
 use super::sqlite::plans::Statements;
 use super::*;
@@ -22,7 +25,8 @@ struct Bench {
     again: Box<dyn Fn() -> Box<dyn Store>>,
     /// What else has to hold once the rule does.
     afterwards: Box<dyn Fn()>,
-    _folder: tempfile::TempDir,
+    /// What the last start holds its lock with.
+    keeper: Option<Keeper>,
     starts: u32,
 }
 
@@ -43,6 +47,14 @@ impl Bench {
         let now = at(now);
         let cursor = self.store.cursor(&job.name).expect("a cursor");
         let timetable = job.timetable.as_ref().expect("a timetable");
+        let runner = Runner {
+            start: format!("start-{}", self.starts),
+            lease: format!("lease-{}", self.starts),
+            host: "h".into(),
+            pid: 7,
+            tz_version: "2026b".into(),
+        };
+        self.lock(&job.name, &runner);
         let look = Look {
             job: job.name.clone(),
             lookback: Some(State::lookback(job, timetable, cursor, now)),
@@ -59,17 +71,27 @@ impl Bench {
             start_grace: job.catch_up.start_grace,
             run: format!("run-{:04}", self.starts),
             token: format!("token-{}", self.starts),
-            runner: Runner {
-                start: format!("start-{}", self.starts),
-                lease: format!("lease-{}", self.starts),
-                host: "h".into(),
-                pid: 7,
-                tz_version: "2026b".into(),
-            },
+            runner,
         };
         let mut decide =
             |state: &State| decide::decide(job, state, now, ask, &|name| Some(zone(name)));
         self.store.step(&step, &mut decide).expect("a step")
+    }
+
+    /// The lock of the job, which any start before has left.
+    fn lock(&mut self, job: &str, runner: &Runner) {
+        self.keeper = None;
+        let locking = Locking {
+            locks: vec![Lock {
+                name: job.to_owned(),
+                place: "here".into(),
+            }],
+            runner: runner.clone(),
+        };
+        match self.store.lock(&locking, Box::new(|_| {})).expect("asked") {
+            Locked::Won(keeper) => self.keeper = keeper,
+            Locked::Busy(holding) | Locked::Silent { holding, .. } => panic!("busy: {holding:?}"),
+        }
     }
 
     fn owed(&mut self, job: &Job, now: &str) -> Stepped {
@@ -122,6 +144,7 @@ fn finish(claimed: &Claimed, outcome: Outcome, update: Update, now: &str) -> Fin
         run: claimed.run.clone(),
         task: claimed.task.id,
         token: claimed.token.clone(),
+        fence: claimed.fence,
         outcome,
         reason: None,
         exit_code: Some(0),
@@ -911,78 +934,110 @@ fn the_clock_is_read_in_whole_milliseconds(bench: &mut Bench) {
     assert!((chrono::Utc::now() - now).abs() < TimeDelta::seconds(60));
 }
 
-/// Runs the suite against the store that `$open` makes.
+/// Runs the rules against the store that `$open` makes; none where it cannot be had.
 macro_rules! contract {
     ($store:ident, $open:expr; $($rule:ident),+ $(,)?) => {
         mod $store {
             $(#[test]
             fn $rule() {
-                let mut bench = $open();
+                let Some(mut bench) = $open() else { return };
                 super::$rule(&mut bench);
+                bench.keeper = None;
                 (bench.afterwards)();
             })+
         }
     };
 }
 
-fn sqlite() -> Bench {
+fn postgres() -> Option<Bench> {
+    let cluster = cluster::shared()?;
+    let database = Database {
+        settings: Settings::parse(&cluster.url(cluster::DATABASE)).expect("a URL"),
+        schema: cluster::schema(),
+    };
+    let schema = database.schema.clone();
+    let open =
+        move || Box::new(Postgres::open(&database, None).expect("a store")) as Box<dyn Store>;
+    let drop_schema = move || {
+        let drop = format!("DROP SCHEMA {schema} CASCADE");
+        cluster.client().batch_execute(&drop).expect(&drop);
+    };
+    Some(Bench {
+        store: open(),
+        again: Box::new(open),
+        afterwards: Box::new(drop_schema),
+        keeper: None,
+        starts: 0,
+    })
+}
+
+fn sqlite() -> Option<Bench> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("s.db");
     let statements = Statements::default();
     let (place, watch) = (path.clone(), statements.clone());
     let open = move || {
-        let mut store = Sqlite::open(&place).expect("a store");
+        let mut store = Sqlite::open(&place, None).expect("a store");
         watch.watch(&mut store);
         Box::new(store) as Box<dyn Store>
     };
     let reads_no_whole_table = move || {
+        let _folder = &folder;
         let scans = statements.full_scans(&path);
         assert!(scans.is_empty(), "reads a whole table: {scans:#?}");
     };
-    Bench {
+    Some(Bench {
         store: open(),
         again: Box::new(open),
         afterwards: Box::new(reads_no_whole_table),
-        _folder: folder,
+        keeper: None,
         starts: 0,
-    }
+    })
 }
 
-contract!(sqlite, super::sqlite;
-    a_new_job_is_anchored_and_runs_nothing,
-    each_missed_slot_is_one_task_in_order,
-    a_decision_that_changes_nothing_writes_nothing,
-    coalesced_slots_are_one_run_and_one_range,
-    a_run_without_its_runner_is_lost_and_its_slot_done_again,
-    a_failed_task_waits_for_its_retry,
-    a_start_that_used_its_limit_sees_only_its_retries,
-    pending_tasks_of_a_once_job_are_folded,
-    a_large_catch_up_is_planned_in_batches,
-    a_manual_run_has_no_slot_and_moves_nothing,
-    a_manual_run_that_dies_is_not_repeated_by_triggers,
-    one_wall_clock_time_has_one_task,
-    edits_are_kept_as_versions,
-    busy_starts_are_counted_since_the_first,
-    a_cursor_moved_by_hand_makes_slots_owed_again_but_done_ones_stay_done,
-    output_comes_back_byte_for_byte,
-    a_run_is_found_by_the_start_of_its_id,
-    what_was_written_is_there_for_the_next_start,
-    slots_of_a_pause_are_left_out_on_resume,
-    slots_of_a_pause_are_owed_if_they_are_caught_up,
-    a_pause_with_an_end_resumes_by_itself,
-    failures_in_a_row_pause_the_job_and_its_slots_stay_owed,
-    a_period_has_one_success,
-    a_slot_waits_for_the_one_before_it,
-    a_jitter_moves_the_start_and_not_the_slot,
-    a_slot_by_hand_is_made_once_and_not_again_by_the_trigger,
-    not_yet_is_neither_waited_for_nor_a_failure,
-    a_pause_holds_though_the_clock_goes_back,
-    a_pause_that_is_paused_again_goes_on_from_where_it_began,
-    a_pause_that_ended_by_itself_can_still_be_caught_up,
-    a_pause_before_the_first_start_leaves_its_slots_out,
-    slots_lost_in_a_row_pause_the_job_too,
-    the_tasks_around_a_slot_are_found,
-    who_is_at_a_job_is_known_by_the_lease,
-    a_note_is_added_to_what_is_noted,
-    the_clock_is_read_in_whole_milliseconds,
-);
+/// The rules, against one store.
+macro_rules! each_rule {
+    ($store:ident, $open:expr) => {
+        contract!($store, $open;
+            a_new_job_is_anchored_and_runs_nothing,
+            each_missed_slot_is_one_task_in_order,
+            a_decision_that_changes_nothing_writes_nothing,
+            coalesced_slots_are_one_run_and_one_range,
+            a_run_without_its_runner_is_lost_and_its_slot_done_again,
+            a_failed_task_waits_for_its_retry,
+            a_start_that_used_its_limit_sees_only_its_retries,
+            pending_tasks_of_a_once_job_are_folded,
+            a_large_catch_up_is_planned_in_batches,
+            a_manual_run_has_no_slot_and_moves_nothing,
+            a_manual_run_that_dies_is_not_repeated_by_triggers,
+            one_wall_clock_time_has_one_task,
+            edits_are_kept_as_versions,
+            busy_starts_are_counted_since_the_first,
+            a_cursor_moved_by_hand_makes_slots_owed_again_but_done_ones_stay_done,
+            output_comes_back_byte_for_byte,
+            a_run_is_found_by_the_start_of_its_id,
+            what_was_written_is_there_for_the_next_start,
+            slots_of_a_pause_are_left_out_on_resume,
+            slots_of_a_pause_are_owed_if_they_are_caught_up,
+            a_pause_with_an_end_resumes_by_itself,
+            failures_in_a_row_pause_the_job_and_its_slots_stay_owed,
+            a_period_has_one_success,
+            a_slot_waits_for_the_one_before_it,
+            a_jitter_moves_the_start_and_not_the_slot,
+            a_slot_by_hand_is_made_once_and_not_again_by_the_trigger,
+            not_yet_is_neither_waited_for_nor_a_failure,
+            a_pause_holds_though_the_clock_goes_back,
+            a_pause_that_is_paused_again_goes_on_from_where_it_began,
+            a_pause_that_ended_by_itself_can_still_be_caught_up,
+            a_pause_before_the_first_start_leaves_its_slots_out,
+            slots_lost_in_a_row_pause_the_job_too,
+            the_tasks_around_a_slot_are_found,
+            who_is_at_a_job_is_known_by_the_lease,
+            a_note_is_added_to_what_is_noted,
+            the_clock_is_read_in_whole_milliseconds,
+        );
+    };
+}
+
+each_rule!(in_sqlite, super::sqlite);
+each_rule!(in_postgres, super::postgres);

@@ -69,6 +69,14 @@ impl<S: Store> Store for Failing<S> {
         self.call(S::now)
     }
 
+    fn lock(&mut self, locking: &Locking, told: Told) -> Result<Locked, StoreError> {
+        self.call(|store| store.lock(locking, told))
+    }
+
+    fn holding(&mut self, name: &str) -> Result<Option<Holding>, StoreError> {
+        self.call(|store| store.holding(name))
+    }
+
     fn set_patience(&mut self, patience: Option<Duration>) {
         self.store.set_patience(patience);
     }

@@ -8,7 +8,11 @@
 mod contract;
 #[cfg(test)]
 pub mod failing;
+mod locking;
+mod pauses;
+pub mod postgres;
 mod records;
+mod schema;
 pub mod spool;
 pub mod sqlite;
 
@@ -19,10 +23,15 @@ use std::time::Duration;
 use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Pause, SkipRange, State, Task, Version};
+pub use locking::{Beat, Holding, Lock, Locked, Locking, Told};
+pub use postgres::Keeper;
+use postgres::connect::Settings;
+use postgres::{DEFAULT_SCHEMA, Postgres};
 pub use records::{
     AtWork, Claimed, Event, Finish, Head, Look, Recorded, Run, Runner, SlotTask, Step, Stepped,
     Summary,
 };
+use sqlite::Sqlite;
 
 /// Something remembers: SQLite for one host, PostgreSQL for many.
 pub trait Store {
@@ -31,6 +40,13 @@ pub trait Store {
 
     /// How long another program that keeps the store locked is waited for; none: as long as is usual.
     fn set_patience(&mut self, patience: Option<Duration>);
+
+    /// Takes locks between hosts, all or none, for as long as what is won with them is kept; the caller holds the host's
+    /// locks of the same names. A store for one host has nothing to do.
+    fn lock(&mut self, locking: &Locking, told: Told) -> Result<Locked, StoreError>;
+
+    /// Who holds the lock of that name between hosts.
+    fn holding(&mut self, name: &str) -> Result<Option<Holding>, StoreError>;
 
     /// When the job's cursor stands; none if the job was never seen.
     fn cursor(&mut self, job: &str) -> Result<Option<Instant>, StoreError>;
@@ -155,6 +171,10 @@ pub trait Store {
 
 /// Why a store could not do what it was asked.
 #[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each says what may be done about it"
+)]
 pub struct StoreError {
     /// The file or the server.
     pub place: String,
@@ -162,12 +182,17 @@ pub struct StoreError {
     pub message: String,
     /// The way out.
     pub hint: Option<String>,
-    /// Whether another program keeps the store locked, so that waiting may help.
-    pub is_locked: bool,
+    /// Whether it may pass by itself: another program keeps the store locked, or its server is away. Nothing was changed,
+    /// or what was can be asked for again.
+    pub is_passing: bool,
     /// Whether its disk is full, so that giving up the reserve may help.
     pub is_full: bool,
     /// Whether it is final for this process: what is tried again would only seem to work.
     pub is_final: bool,
+    /// Whether the store works, and must not be used as it was asked for.
+    pub is_refused: bool,
+    /// Whether the lock between hosts, which it was asked under, is lost.
+    pub is_lock_lost: bool,
 }
 
 impl StoreError {
@@ -177,9 +202,11 @@ impl StoreError {
             place: place.into(),
             message: message.into(),
             hint: None,
-            is_locked: false,
+            is_passing: false,
             is_full: false,
             is_final: false,
+            is_refused: false,
+            is_lock_lost: false,
         }
     }
 
@@ -204,39 +231,115 @@ impl std::error::Error for StoreError {}
 pub enum Url {
     /// An SQLite file.
     Sqlite(PathBuf),
+    /// A schema of a PostgreSQL database.
+    Postgres(Box<Database>),
+}
+
+/// A schema of a PostgreSQL database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Database {
+    /// How it is reached.
+    pub settings: Settings,
+    /// The schema.
+    pub schema: String,
 }
 
 impl Url {
-    /// Reads `sqlite:PATH`; the error says what is wrong with it.
+    /// Reads `sqlite:PATH`, a PostgreSQL URL, or the words PostgreSQL takes; the error says what is wrong with it, and
+    /// nothing secret.
     pub fn parse(text: &str) -> Result<Self, String> {
+        let is_words = || {
+            let (key, _) = text.split_once('=')?;
+            let is_word = |c: char| c.is_ascii_lowercase() || c == '_';
+            key.trim().chars().all(is_word).then_some(())
+        };
         match text.strip_prefix("sqlite:") {
             Some("") => Err("the path after `sqlite:` is missing".into()),
             Some(path) => Ok(Self::Sqlite(PathBuf::from(path))),
-            None => Err(format!("`{text}` is not a store: write `sqlite:PATH`")),
+            None if text.starts_with("postgres:") || text.starts_with("postgresql:") => {
+                Self::server(text)
+            }
+            None if is_words().is_some() => Self::server(text),
+            // It may be a mistyped URL, with a password in it.
+            None if text.contains("://") => Err(
+                "this is not a store: write `sqlite:PATH` or `postgres://USER@HOST/DATABASE`"
+                    .into(),
+            ),
+            None => Err(format!(
+                "`{text}` is not a store: write `sqlite:PATH` or `postgres://USER@HOST/DATABASE`"
+            )),
+        }
+    }
+
+    fn server(text: &str) -> Result<Self, String> {
+        Ok(Self::Postgres(Box::new(Database {
+            settings: Settings::parse(text)?,
+            schema: DEFAULT_SCHEMA.to_owned(),
+        })))
+    }
+}
+
+/// A store as the configuration names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Where it is.
+    pub url: Url,
+    /// Whose work is in it; the store of another environment is refused.
+    pub environment: Option<String>,
+    /// The folder of the host's locks, and of results that could not be recorded.
+    pub state_dir: PathBuf,
+}
+
+impl Target {
+    /// Whether other hosts can use it as well.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.url, Url::Postgres(_))
+    }
+
+    /// What the store is called in messages: its URL without anything secret.
+    pub fn name(&self) -> String {
+        match &self.url {
+            Url::Sqlite(path) => format!("sqlite:{}", path.display()),
+            Url::Postgres(database) => database.settings.name(),
         }
     }
 }
 
 /// Opens the store for starts that write: makes it and brings its schema up to date as needed.
-pub fn open(url: &Url) -> Result<Box<dyn Store>, StoreError> {
-    match url {
-        Url::Sqlite(path) => Ok(Box::new(sqlite::Sqlite::open(path)?)),
+pub fn open(target: &Target) -> Result<Box<dyn Store>, StoreError> {
+    let environment = target.environment.as_deref();
+    match &target.url {
+        Url::Sqlite(path) => Ok(Box::new(Sqlite::open(path, environment)?)),
+        Url::Postgres(database) => Ok(Box::new(Postgres::open(database, environment)?)),
     }
 }
 
 /// Opens the store for reading; none if there is no store yet.
-pub fn open_for_reading(url: &Url) -> Result<Option<Box<dyn Store>>, StoreError> {
-    match url {
-        Url::Sqlite(path) => {
-            Ok(sqlite::Sqlite::open_for_reading(path)?
-                .map(|store| Box::new(store) as Box<dyn Store>))
-        }
-    }
+pub fn open_for_reading(target: &Target) -> Result<Option<Box<dyn Store>>, StoreError> {
+    let environment = target.environment.as_deref();
+    Ok(match &target.url {
+        Url::Sqlite(path) => Sqlite::open_for_reading(path, environment)?
+            .map(|store| Box::new(store) as Box<dyn Store>),
+        Url::Postgres(database) => Postgres::open_for_reading(database, environment)?
+            .map(|store| Box::new(store) as Box<dyn Store>),
+    })
 }
 
-/// Whether a start of this user could use the store: why not, if it is only for want of rights. Makes nothing.
-pub fn check(url: &Url) -> Result<Option<StoreError>, StoreError> {
-    match url {
-        Url::Sqlite(path) => sqlite::check(path),
-    }
+/// What is worth knowing about a store before it is used.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// Why a start of this user could not use it, if only for want of rights.
+    pub cannot: Option<StoreError>,
+    /// What its server lacks.
+    pub lacks: Vec<String>,
+}
+
+/// Whether a start of this user could use the store. Makes nothing.
+pub fn check(target: &Target) -> Result<Checked, StoreError> {
+    let environment = target.environment.as_deref();
+    let (cannot, lacks) = match &target.url {
+        Url::Sqlite(path) => (sqlite::check(path)?, Vec::new()),
+        Url::Postgres(database) => postgres::check(database, environment)?,
+    };
+    Ok(Checked { cannot, lacks })
 }

@@ -136,6 +136,9 @@ pub struct Finish {
     pub task: i64,
     /// What the attempt is known by.
     pub token: String,
+    /// The number of the lease it was begun under.
+    #[serde(default)]
+    pub fence: i64,
     /// How it ended.
     pub outcome: Outcome,
     /// Why it did not succeed.
@@ -201,7 +204,7 @@ pub struct Event {
 }
 
 /// How a job stands.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub struct Summary {
     /// Every slot up to here is a task or a recorded skip.
     pub cursor: Option<Instant>,
@@ -240,7 +243,7 @@ pub struct Summary {
 }
 
 /// A row of the run table.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct Run {
     /// UUIDv7.
     pub id: RunId,
@@ -287,17 +290,20 @@ pub struct Run {
     /// JSON: processes that outlived the command.
     pub leftovers: Option<String>,
     /// Whether it took SIGKILL to end it.
+    #[serde(rename = "killed")]
     pub was_killed: bool,
     /// Anything else worth knowing.
     pub note: Option<String>,
     /// Kept output, in order of arrival.
+    #[serde(skip)]
     pub output: Vec<u8>,
     /// JSON: which bytes came from which stream.
+    #[serde(skip)]
     pub output_index: Option<String>,
 }
 
 /// A slot's own task.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct SlotTask {
     /// The slot.
     pub slot: Instant,

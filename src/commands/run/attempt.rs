@@ -7,6 +7,7 @@ use std::time::{Duration, Instant as Moment};
 
 use chrono::TimeDelta;
 
+use super::locks::Held;
 use super::spooled;
 use super::start::{Start, elapsed_ms};
 use super::verdict::{self, Verdict};
@@ -16,7 +17,7 @@ use crate::domain::job::{Job, Leftovers, Ready, Work};
 use crate::domain::lifecycle;
 use crate::domain::schedule::Instant;
 use crate::error::Failure;
-use crate::exec::{self, Departed, Ended, Exit, How, LiveStream, LockFile, Secrets, Sink};
+use crate::exec::{self, Departed, Ended, Exit, How, LiveStream, Secrets, Sink};
 use crate::plain;
 use crate::report;
 use crate::store::{Claimed, Finish, Recorded, StoreError};
@@ -116,12 +117,12 @@ impl<'a> Setting<'a> {
 }
 
 /// Runs the work of a claimed task to its end.
-pub(super) fn supervise(start: &mut Start<'_>, locks: &[LockFile], claimed: &Claimed) -> Attempted {
+pub(super) fn supervise(start: &mut Start<'_>, held: &Held, claimed: &Claimed) -> Attempted {
     let job = start.job;
     let began = Moment::now();
     let setting = Setting::new(start, claimed);
     let worked = match &setting {
-        Ok(setting) => work(start, locks, setting),
+        Ok(setting) => work(start, held, setting),
         Err(why) => Err(no_value(why.clone())),
     };
     let (verdict, ended) = match worked {
@@ -139,11 +140,7 @@ pub(super) fn supervise(start: &mut Start<'_>, locks: &[LockFile], claimed: &Cla
 type Unworked = (Verdict, Option<Box<Ended>>);
 
 /// What has to be ready, then the work.
-fn work(
-    start: &mut Start<'_>,
-    locks: &[LockFile],
-    setting: &Setting<'_>,
-) -> Result<Ended, Unworked> {
+fn work(start: &mut Start<'_>, held: &Held, setting: &Setting<'_>) -> Result<Ended, Unworked> {
     let job = start.job;
     let command = setting
         .command(&job.work, job.limits.timeout)
@@ -157,9 +154,9 @@ fn work(
                 ..command
             })
         };
-        wait_until_ready(start, locks, ready, &|left| probe(left).map_err(no_value))?;
+        wait_until_ready(start, held, ready, &|left| probe(left).map_err(no_value))?;
     }
-    run(start, locks, &command, None).map_err(|error| (no_guard(&error), None))
+    run(start, held, &command, None).map_err(|error| (no_guard(&error), None))
 }
 
 /// What the work is made from cannot be had.
@@ -179,19 +176,23 @@ fn no_guard(error: &io::Error) -> Verdict {
 /// One process of a run, its output passed on by the start's own sink or by `sink`.
 fn run(
     start: &mut Start<'_>,
-    locks: &[LockFile],
+    held: &Held,
     command: &exec::Command,
     sink: Option<&mut Sink>,
 ) -> io::Result<Ended> {
-    let locks: Vec<_> = locks.iter().map(LockFile::descriptor).collect();
+    let locks = held.descriptors();
+    let shared = exec::Shared {
+        locks: &locks,
+        leash: held.leash(),
+    };
     let (sink, store) = (sink.unwrap_or(&mut start.sink), &mut start.store);
-    exec::supervise(command, &locks, start.signals, sink, &mut || store.settle())
+    exec::supervise(command, shared, start.signals, sink, &mut || store.settle())
 }
 
 /// Polls the `ready` command until it succeeds.
 fn wait_until_ready(
     start: &mut Start<'_>,
-    locks: &[LockFile],
+    held: &Held,
     ready: &Ready,
     probe: &dyn Fn(Duration) -> Result<exec::Command, Unworked>,
 ) -> Result<(), Unworked> {
@@ -199,7 +200,7 @@ fn wait_until_ready(
     let mut sink = Sink::new(LiveStream::Discard);
     loop {
         let command = probe(ready.timeout.saturating_sub(began.elapsed()))?;
-        let ended = run(start, locks, &command, Some(&mut sink));
+        let ended = run(start, held, &command, Some(&mut sink));
         let ended = ended.map_err(|error| (no_guard(&error), None))?;
         if ended.leftover_count > 0 {
             let count = ended.leftover_count;
@@ -210,7 +211,7 @@ fn wait_until_ready(
         }
         match (&ended.how, ended.exit) {
             (How::Exited, Some(Exit::Code(0))) => return Ok(()),
-            (How::Stopped(_) | How::GuardLost, _) => {
+            (How::Stopped(_) | How::GuardLost | How::LockLost, _) => {
                 return Err((verdict::judge(start.job, &ended), Some(Box::new(ended))));
             }
             (How::Exited | How::TimedOut | How::NotStarted(_), _) => {}
@@ -240,6 +241,7 @@ fn attempted(
         run: claimed.run.clone(),
         task: claimed.task.id,
         token: claimed.token.clone(),
+        fence: claimed.fence,
         outcome: verdict.outcome,
         reason: verdict.reason.map(str::to_owned),
         exit_code: None,

@@ -28,7 +28,7 @@ pub fn dry_run(config: &Config, job: &Job, is_json: bool) -> Result<Ending, Erro
             .and_then(|summary| summary.running),
         None => None,
     };
-    let is_held = is_held(&config.store, &job.name, running.as_ref())?;
+    let is_held = is_held(&config.store, store.as_mut(), &job.name, running.as_ref())?;
     let limit = job.catch_up.limit.min(decide::batch(job));
     let mut blocker = None;
     let mut horizon = None;

@@ -1,47 +1,88 @@
 //! The locks of a start: the job's own, its group's, and one of the places for running jobs on this host.
 
 use std::fs::DirBuilder;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant as Moment};
 
 use chrono::Utc;
 
+use super::look::patiently;
 use super::say_busy;
-use crate::commands::{group_lock_path, lock_path, place_lock_path, state_dir};
+use super::start::Start;
+use crate::commands::{group_lock_name, group_lock_path, lock_path, place_lock_path};
 use crate::config::Config;
 use crate::domain::job::Job;
 use crate::error::Error;
-use crate::exec::{Attempt, Holder, LockFile, Signals};
+use crate::exec::{Attempt, Holder, Leash, LockFile, Signals};
 use crate::plain;
 use crate::report::text;
-use crate::store::StoreError;
+use crate::store::{Beat, Holding, Keeper, Lock, Locked, Locking, StoreError};
 
 /// Between two looks for a free place.
 const PLACE_PAUSE: Duration = Duration::from_millis(200);
 
+/// Between two looks at a lock that another host holds.
+const BUSY_PAUSE: Duration = Duration::from_millis(500);
+/// Between two looks at one whose holder is not heard of.
+const SILENT_PAUSE: Duration = Duration::from_secs(2);
+/// How long such a one is waited for: somewhat longer than any lease.
+const SILENT_WAIT: Duration = Duration::from_secs(60);
+
 /// Locks that are held, the job's own first.
 pub(super) struct Held {
     locks: Vec<LockFile>,
+    /// What keeps them between hosts, and until when, if other hosts can have them.
+    between_hosts: Option<(Keeper, Leash)>,
 }
 
 /// Who is in the way, and on which lock.
 pub(super) struct Busy {
     /// The group whose lock is busy; none: the job's own.
     pub group: Option<String>,
-    /// Who holds it.
-    pub holder: Option<Holder>,
+    /// Who holds it, if they said so.
+    pub holder: Option<Rival>,
+}
+
+/// Who holds a lock.
+pub(super) enum Rival {
+    /// A process of this host.
+    Here(Holder),
+    /// One of any host, as the store says.
+    Anywhere(Holding),
+}
+
+impl Busy {
+    fn elsewhere(holding: Holding) -> Self {
+        let group = holding.name.strip_prefix('@').map(str::to_owned);
+        Self {
+            group,
+            holder: Some(Rival::Anywhere(holding)),
+        }
+    }
 }
 
 impl Held {
-    /// The locks, to be shared with a guard.
-    pub(super) fn all(&self) -> &[LockFile] {
-        &self.locks
+    /// The lock files, to be shared with a guard.
+    pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.locks.iter().map(LockFile::descriptor).collect()
     }
 
-    /// Whether nobody put another file in the place of one of them.
-    pub(super) fn are_current(&self) -> bool {
-        self.locks.iter().all(LockFile::is_current)
+    /// Until when they are surely held between hosts.
+    pub(super) fn leash(&self) -> Option<&Leash> {
+        self.between_hosts.as_ref().map(|(_, leash)| leash)
+    }
+
+    /// Why they are not held any more, if so.
+    pub(super) fn loss(&self) -> Option<&'static str> {
+        if self.leash().is_some_and(Leash::has_ended) {
+            Some("the store was not reached for too long, or another host has taken over")
+        } else if self.locks.iter().all(LockFile::is_current) {
+            None
+        } else {
+            Some("somebody removed or replaced the lock file")
+        }
     }
 
     /// Says in each lock who holds it.
@@ -53,6 +94,7 @@ impl Held {
 
     /// Gives them back, in the opposite order.
     pub(super) fn release(mut self) {
+        drop(self.between_hosts.take());
         while let Some(lock) = self.locks.pop() {
             lock.release();
         }
@@ -95,16 +137,13 @@ impl Held {
     }
 }
 
-/// Takes the job's own lock, then its group's, waiting for `wait` in all.
-pub(super) fn acquire(
-    config: &Config,
-    job: &Job,
-    wait: Duration,
-    signals: &Signals,
-) -> Result<Result<Held, Busy>, Error> {
-    make_dir(&state_dir(&config.store))?;
+/// Takes the job's own lock, then its group's, first on this host and then between hosts, waiting for `wait` in all.
+pub(super) fn acquire(start: &mut Start<'_>, wait: Duration) -> Result<Result<Held, Busy>, Error> {
+    let (config, job, signals) = (start.config, start.job, start.signals);
+    make_dir(&config.store.state_dir)?;
     let began = Moment::now();
     let mut locks = Vec::new();
+    let mut names = Vec::new();
     let own = (None, lock_path(&config.store, &job.name));
     let group = job
         .lock_group
@@ -113,30 +152,99 @@ pub(super) fn acquire(
     for (group, path) in std::iter::once(own).chain(group) {
         let left = wait.saturating_sub(began.elapsed());
         match LockFile::acquire_within(&path, left, || signals.stop_requested().is_some())? {
-            Attempt::Won(lock) => locks.push(lock),
-            Attempt::Busy(holder) => return Ok(Err(Busy { group, holder })),
+            Attempt::Won(lock) => {
+                names.push(Lock {
+                    name: group.map_or_else(|| job.name.clone(), |group| group_lock_name(&group)),
+                    place: if config.store.is_shared() {
+                        lock.place()
+                    } else {
+                        String::new()
+                    },
+                });
+                locks.push(lock);
+            }
+            Attempt::Busy(holder) => {
+                let holder = holder.map(Rival::Here);
+                return Ok(Err(Busy { group, holder }));
+            }
         }
     }
-    Ok(Ok(Held { locks }))
+    let locking = Locking {
+        locks: names,
+        runner: start.runner.clone(),
+    };
+    let left = wait.saturating_sub(began.elapsed());
+    let keeper = between_hosts(start, &locking, left)?;
+    Ok(keeper.map(|between_hosts| Held {
+        locks,
+        between_hosts,
+    }))
 }
 
-/// The locks for a trigger; none if one is busy, which `count` then counts before the last try: so either this start
-/// gets the lock, or its holder sees the count and looks once more.
-pub(super) fn acquire_or_count(
-    config: &Config,
-    job: &Job,
+/// Takes the same locks between hosts; at once if the store is for one host.
+fn between_hosts(
+    start: &mut Start<'_>,
+    locking: &Locking,
     wait: Duration,
-    signals: &Signals,
-    count: impl FnOnce(),
+) -> Result<Result<Option<(Keeper, Leash)>, Busy>, Error> {
+    let began = Moment::now();
+    let mut has_said = false;
+    loop {
+        let leash = Leash::new().map_err(anyhow::Error::from)?;
+        let signals = start.signals;
+        let locked = patiently(start.store.as_mut(), signals, &start.spool, |store| {
+            let leash = leash.clone();
+            let told = move |beat| match beat {
+                Beat::HeldUntil(until) => leash.extend(until),
+                Beat::Lost => leash.cut(),
+            };
+            store.lock(locking, Box::new(told))
+        })?;
+        let (holding, pause) = match locked {
+            Locked::Won(keeper) => return Ok(Ok(keeper.map(|keeper| (keeper, leash)))),
+            Locked::Busy(holding) if began.elapsed() >= wait => {
+                return Ok(Err(Busy::elsewhere(holding)));
+            }
+            Locked::Busy(holding) => (holding, BUSY_PAUSE),
+            Locked::Silent { holding, left } if began.elapsed() < SILENT_WAIT => {
+                if !has_said {
+                    say_silent(start.job, &holding, left);
+                    has_said = true;
+                }
+                (holding, left.clamp(BUSY_PAUSE, SILENT_PAUSE))
+            }
+            Locked::Silent { holding, .. } => return Ok(Err(Busy::elsewhere(holding))),
+        };
+        if signals.sleep(pause).is_some() {
+            return Ok(Err(Busy::elsewhere(holding)));
+        }
+    }
+}
+
+fn say_silent(job: &Job, holding: &Holding, left: Duration) {
+    tracing::warn!(
+        job = job.name,
+        "waits up to {} s: pid {} on `{}` holds the lock and has not been heard of for a while",
+        left.as_secs() + 1,
+        holding.pid,
+        holding.host
+    );
+}
+
+/// The locks for a trigger; none if one is busy, which is counted before the last try: so either this start gets the
+/// lock, or its holder sees the count and looks once more.
+pub(super) fn acquire_or_count(
+    start: &mut Start<'_>,
+    wait: Duration,
 ) -> Result<Option<Held>, Error> {
-    if let Ok(held) = acquire(config, job, wait, signals)? {
+    if let Ok(held) = acquire(start, wait)? {
         return Ok(Some(held));
     }
-    count();
-    match acquire(config, job, Duration::ZERO, signals)? {
+    start.count_busy();
+    match acquire(start, Duration::ZERO)? {
         Ok(held) => Ok(Some(held)),
         Err(busy) => {
-            say_busy(config, job, &busy, false);
+            say_busy(start.config, start.job, &busy, false);
             Ok(None)
         }
     }
@@ -150,7 +258,7 @@ fn make_dir(path: &Path) -> Result<(), Error> {
         let cause = plain::error(&error);
         let message = format!("cannot be made by user id {user}: {cause}");
         StoreError::new(path.display().to_string(), message)
-            .hint("jobrun needs to write the directory the store is in")
+            .hint("locks are kept there: beside the SQLite file, or in `store.state_dir`")
             .into()
     })
 }

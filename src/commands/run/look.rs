@@ -103,6 +103,8 @@ impl Start<'_> {
 const LOCKED_WAIT: Duration = Duration::from_secs(30);
 /// In steps of this, so that a stop is noticed.
 const LOCKED_STEP: Duration = Duration::from_millis(500);
+/// Between two tries.
+const LOCKED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Makes a call of the store, waiting while another program keeps it locked, but not once jobrun is told to stop. A full
 /// disk gets the reserve.
@@ -118,7 +120,9 @@ pub(super) fn patiently<T>(
         let answer = call(store);
         let is_over = began.elapsed() >= LOCKED_WAIT || signals.stop_requested().is_some();
         match answer {
-            Err(error) if error.is_locked && !is_over => {}
+            Err(error) if error.is_passing && !is_over => {
+                signals.sleep(LOCKED_PAUSE);
+            }
             Err(error) if error.is_full && spool.give_up_reserve() => {}
             answer => {
                 store.set_patience(None);

@@ -13,7 +13,7 @@ mod start;
 mod tests;
 mod verdict;
 
-use std::time::Duration;
+use std::time::{Duration, Instant as Moment};
 
 use crate::cli;
 use crate::commands::{group_lock_path, lock_path, orphaned, process_names};
@@ -22,8 +22,9 @@ use crate::domain::job::Job;
 use crate::error::{Ending, Error, exit_code};
 use crate::exec::Signals;
 use crate::report;
-use crate::store;
-use locks::Busy;
+use crate::report::text;
+use crate::store::{self, Store};
+use locks::{Busy, Rival};
 use start::Start;
 
 pub use look::look;
@@ -104,7 +105,7 @@ fn start_one(
         wait: wait.unwrap_or(job.lock_wait),
         exit_code: args.busy_exit_code.unwrap_or(0),
     };
-    let mut store = store::open(&config.store)?;
+    let mut store = open(config, job, signals)?;
     let slot = args
         .slot
         .as_deref()
@@ -118,8 +119,12 @@ fn start_one(
     };
     // A stop while the store was waited for is a stop, not a store that cannot be used.
     let ended = match (ended, signals.stop_requested()) {
-        (Err(Error::Store(error)), Some(signal)) if error.is_locked => {
+        (Err(Error::Store(error)), Some(signal)) if error.is_passing => {
             Ok(Ending::Stopped { signal })
+        }
+        (Err(Error::Store(error)), _) if error.is_lock_lost => {
+            tracing::error!(job = job.name, "{error}");
+            Ok(Ending::LockLost)
         }
         (ended, _) => ended,
     };
@@ -132,6 +137,27 @@ fn start_one(
     ended
 }
 
+/// How long a server that is away is waited for.
+const AWAY_WAIT: Duration = Duration::from_secs(30);
+/// Between two tries.
+const AWAY_PAUSE: Duration = Duration::from_millis(500);
+
+/// Opens the store, waiting for one that is away, but not once jobrun is told to stop.
+fn open(config: &Config, job: &Job, signals: &Signals) -> Result<Box<dyn Store>, Error> {
+    let began = Moment::now();
+    loop {
+        let error = match store::open(&config.store) {
+            Err(error) if error.is_passing && config.store.is_shared() => error,
+            opened => return Ok(opened?),
+        };
+        if began.elapsed() >= AWAY_WAIT || signals.stop_requested().is_some() {
+            return Err(error.into());
+        }
+        tracing::debug!(job = job.name, "waits for the store: {error}");
+        signals.sleep(AWAY_PAUSE);
+    }
+}
+
 /// Says who holds the lock. A trigger loses nothing, so that is worth a line only where lines are read.
 fn say_busy(config: &Config, job: &Job, busy: &Busy, is_by_hand: bool) {
     // Those of a group may be another job's.
@@ -141,11 +167,15 @@ fn say_busy(config: &Config, job: &Job, busy: &Busy, is_by_hand: bool) {
     };
     let orphans = orphaned(&path).map(|hold| process_names(about, &hold.orphans()));
     let who = match (&busy.holder, orphans) {
-        (Some(holder), orphans) => {
-            let run = match &holder.run_id {
-                Some(run) => format!("run {run}"),
-                None => "no run started yet".to_owned(),
-            };
+        (Some(Rival::Anywhere(holding)), _) => format!(
+            "held by pid {} on `{}` since {} ({})",
+            holding.pid,
+            holding.host,
+            text::utc(holding.since),
+            run_name(holding.run_id.as_deref())
+        ),
+        (Some(Rival::Here(holder)), orphans) => {
+            let run = run_name(holder.run_id.as_deref());
             let end =
                 orphans.map(|names| format!(", which is gone, but not its processes: {names}"));
             format!(
@@ -167,4 +197,11 @@ fn say_busy(config: &Config, job: &Job, busy: &Busy, is_by_hand: bool) {
     } else {
         tracing::info!(job = job.name, "{what}; what is due stays owed");
     }
+}
+
+fn run_name(run: Option<&str>) -> String {
+    run.map_or_else(
+        || "no run started yet".to_owned(),
+        |run| format!("run {run}"),
+    )
 }

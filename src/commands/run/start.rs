@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::attempt::{self, Record};
 use super::locks::{self, Held};
 use super::{Patience, say_busy, spooled};
-use crate::commands::{environment, output_index, process_names, state_dir};
+use crate::commands::{environment, output_index, process_names};
 use crate::config::Config;
 use crate::domain::decide::{Ask, Awaited, Then};
 use crate::domain::job::{Job, Leftovers, Output, Policy};
@@ -96,7 +96,7 @@ impl<'a> Start<'a> {
             sink: Sink::new(live),
             runner,
             me: None,
-            spool: Spool::in_folder(&state_dir(&config.store)),
+            spool: Spool::in_folder(&config.store.state_dir),
             is_json,
             is_replayed: output == Output::OnFailure,
             began: Moment::now(),
@@ -121,11 +121,7 @@ impl<'a> Start<'a> {
         let mut wait = patience.wait;
         loop {
             let (config, job, signals) = (self.config, self.job, self.signals);
-            let store = &mut self.store;
-            let held = locks::acquire_or_count(config, job, wait, signals, || {
-                count_busy(store.as_mut(), job);
-            })?;
-            let Some(mut held) = held else {
+            let Some(mut held) = locks::acquire_or_count(self, wait)? else {
                 if let Some(signal) = self.signals.stop_requested() {
                     return Ok(Ending::Stopped { signal });
                 }
@@ -166,7 +162,7 @@ impl<'a> Start<'a> {
         patience: Patience,
         slot: Option<Slot>,
     ) -> Result<Ending, Error> {
-        let mut held = match locks::acquire(self.config, self.job, patience.wait, self.signals)? {
+        let mut held = match locks::acquire(self, patience.wait)? {
             Ok(held) => held,
             Err(_) if self.signals.stop_requested().is_some() => return Ok(self.stopped()),
             Err(busy) => {
@@ -366,11 +362,8 @@ impl<'a> Start<'a> {
         if self.signals.stop_requested().is_some() {
             return Some(self.stopped());
         }
-        if held.are_current() {
-            return None;
-        }
-        let message = "lost its lock: somebody removed or replaced the lock file";
-        tracing::error!(job = self.job.name, "{message}");
+        let loss = held.loss()?;
+        tracing::error!(job = self.job.name, "lost its lock: {loss}");
         Some(Ending::LockLost)
     }
 
@@ -385,7 +378,7 @@ impl<'a> Start<'a> {
     fn attempt(&mut self, held: &mut Held, claimed: &Claimed) -> ControlFlow<Ending, Status> {
         self.announce(held, Some(claimed.run.clone()), claimed.started_at);
         report::run::say_started(self.job, claimed, claimed.started_at);
-        let mut ended = attempt::supervise(self, held.all(), claimed);
+        let mut ended = attempt::supervise(self, held, claimed);
         let record = attempt::record(self, &ended.finish);
         self.replay(claimed, &ended.finish);
         attempt::say(self.job, claimed, &ended.finish, &record);
@@ -398,6 +391,9 @@ impl<'a> Start<'a> {
         let is_open = ended.finish.outcome == Outcome::Snoozed && !is_given_up;
         let failure = ended.failure.filter(|_| !is_open).or(given_up);
         self.count(claimed, &ended.finish, failure);
+        if ended.finish.outcome == Outcome::LockLost {
+            return ControlFlow::Break(Ending::LockLost);
+        }
         if let Some(signal) = ended.stopped_by {
             return ControlFlow::Break(Ending::Stopped { signal });
         }
@@ -526,6 +522,16 @@ impl<'a> Start<'a> {
         first.map_or(Ending::Done, Ending::Failed)
     }
 
+    /// Counts a start that found the lock busy. That it could not be counted must not fail a trigger that has nothing to
+    /// do.
+    pub(super) fn count_busy(&mut self) {
+        let (store, job) = (&mut self.store, &self.job.name);
+        let counted = store.now().and_then(|now| store.count_busy(job, now));
+        if let Err(error) = counted {
+            tracing::warn!(job, "cannot count that its lock was busy: {error}");
+        }
+    }
+
     /// What the start did, for JSON.
     pub(super) fn summary(&self, exit_code: u8) -> report::run::Summary<'_> {
         report::run::Summary {
@@ -539,17 +545,6 @@ impl<'a> Start<'a> {
             is_busy: self.tally.is_busy,
             exit_code,
         }
-    }
-}
-
-/// Counts a start that found the lock busy. That it could not be counted must not fail a trigger that has nothing to do.
-fn count_busy(store: &mut dyn Store, job: &Job) {
-    let counted = store.now().and_then(|now| store.count_busy(&job.name, now));
-    if let Err(error) = counted {
-        tracing::warn!(
-            job = job.name,
-            "cannot count that its lock was busy: {error}"
-        );
     }
 }
 

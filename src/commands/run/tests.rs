@@ -53,6 +53,7 @@ impl Bench {
         let around = Surroundings {
             config: Some(path),
             store: None,
+            state_dir: None,
         };
         let config = config::load(&around).unwrap_or_else(|error| panic!("{error}"));
         let (signals, _sender) = Signals::pretended();
@@ -64,8 +65,10 @@ impl Bench {
     }
 
     fn store(&self) -> Sqlite {
-        let Url::Sqlite(path) = &self.config.store;
-        Sqlite::open(path).expect("a store")
+        let Url::Sqlite(path) = &self.config.store.url else {
+            panic!("not a file");
+        };
+        Sqlite::open(path, None).expect("a store")
     }
 
     fn start(&self, store: Box<dyn Store>, is_by_hand: bool) -> Result<Ending, Error> {

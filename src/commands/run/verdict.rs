@@ -106,6 +106,13 @@ pub(super) fn judge(job: &Job, ended: &Ended) -> Verdict {
         (How::GuardLost, _) => {
             Verdict::interrupted("guard_killed", "its guard process was killed".into())
         }
+        (How::LockLost, _) => Verdict {
+            outcome: Outcome::LockLost,
+            ..Verdict::interrupted(
+                "lock_lost",
+                "its lock was lost: the store could not be reached, or another start has taken over".into(),
+            )
+        },
     }
 }
 

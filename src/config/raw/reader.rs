@@ -97,6 +97,14 @@ impl Reader<'_> {
     fn store(&mut self, store: &mut RawStore, key: &Text, value: &Spanned<DeValue<'_>>) {
         match key.get_ref().as_str() {
             "url" => store.url = self.text("url", value, "\"sqlite:jobrun.db\""),
+            "environment" => store.environment = self.text("environment", value, "\"prod\""),
+            "schema" => store.schema = self.text("schema", value, "\"jobrun\""),
+            "state_dir" => {
+                store.state_dir = self.text("state_dir", value, "\"/var/lib/jobrun\"");
+            }
+            "password_file" => {
+                store.password_file = self.text("password_file", value, "\"/run/secrets/db\"");
+            }
             other => {
                 let hint =
                     did_you_mean(other, STORE_KEYS).map(|near| format!("did you mean `{near}`?"));

@@ -31,7 +31,7 @@ fn with_days(days: &str) -> (tempfile::TempDir, Result<Config, Error>) {
     std::fs::write(folder.path().join("days.txt"), days).expect("written");
     let text = job_with("schedule = \"@daily\"\nexclude_file = \"days.txt\"");
     let path = folder.path().join("jobs.toml");
-    let config = parse(&path, &text, None, TzData::newest());
+    let config = parse(&path, &text, &around(), TzData::newest());
     (folder, config)
 }
 

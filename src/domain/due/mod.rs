@@ -220,7 +220,7 @@ pub fn plan(
     let mut plan = match (state.cursor, timetable.start_at()) {
         (None, Some(start)) if start <= now => planner.owed_since(start - TICK),
         (None, _) => planner.anchored(Basis::FirstRun, None),
-        (Some(cursor), _) if now < cursor - CLOCK_TOLERANCE => {
+        (Some(cursor), _) if !state.is_clock_shared && now < cursor - CLOCK_TOLERANCE => {
             planner.anchored(Basis::ClockWentBack, Some(cursor))
         }
         (Some(cursor), _) if change == Change::New && state.in_force().is_some() => {

@@ -29,8 +29,11 @@ fn driver() {
     command.kill_after = Duration::from_millis(kill_after);
     command.cwd = Some(directory.clone());
     let mut sink = Sink::new(LiveStream::Discard);
-    let locks = [lock.descriptor()];
-    let ended = supervise(&command, &locks, &signals, &mut sink, &mut || {}).unwrap();
+    let shared = Shared {
+        locks: &[lock.descriptor()],
+        leash: None,
+    };
+    let ended = supervise(&command, shared, &signals, &mut sink, &mut || {}).unwrap();
     lock.release();
     let result = format!(
         "{:?} {:?} killed={} {}",

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::live::{LiveStream, Sink};
 use super::secrets::Secrets;
 use super::signals::Signals;
-use super::{Command, Ended, Kept, Leftovers, Tag, supervise};
+use super::{Command, Ended, Kept, Leftovers, Shared, Tag, supervise};
 
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
@@ -41,7 +41,7 @@ fn run(command: &Command) -> Ended {
 }
 
 fn run_with(command: &Command, signals: &Signals, sink: &mut Sink) -> Ended {
-    supervise(command, &[], signals, sink, &mut || {}).unwrap()
+    supervise(command, Shared::default(), signals, sink, &mut || {}).unwrap()
 }
 
 fn text(ended: &Ended) -> String {

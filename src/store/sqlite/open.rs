@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
 use super::Sqlite;
 use super::log::Log;
@@ -13,6 +13,7 @@ use rustix::fs::{Access, access};
 
 use crate::plain;
 use crate::store::StoreError;
+use crate::store::schema::Schema;
 
 /// How long another process's transaction is waited for.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -30,12 +31,10 @@ const WAL_PAUSE: Duration = Duration::from_millis(20);
 const MIGRATIONS: [&str; 1] = [include_str!("001_core.sql")];
 /// The oldest jobrun that may write a store with all of [`MIGRATIONS`].
 const OLDEST_WRITER: &str = "0.1.0";
-/// This jobrun.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 impl Sqlite {
     /// Opens the file for writing; makes it and brings its schema up to date as needed.
-    pub fn open(path: &Path) -> Result<Self, StoreError> {
+    pub fn open(path: &Path, environment: Option<&str>) -> Result<Self, StoreError> {
         refuse_unusable(path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
@@ -48,12 +47,15 @@ impl Sqlite {
             connection: store,
             path: path.to_owned(),
         };
-        store.migrate()?;
+        store.migrate(environment)?;
         Ok(store)
     }
 
     /// Opens the file for reading; none if there is no store in it yet.
-    pub fn open_for_reading(path: &Path) -> Result<Option<Self>, StoreError> {
+    pub fn open_for_reading(
+        path: &Path,
+        environment: Option<&str>,
+    ) -> Result<Option<Self>, StoreError> {
         match path.try_exists() {
             Ok(true) => {}
             Ok(false) => return Ok(None),
@@ -75,16 +77,10 @@ impl Sqlite {
         let Some(schema) = schema else {
             return Ok(None);
         };
-        refuse_newer(path, &schema)?;
-        if schema.version < MIGRATIONS.len() {
-            let message = format!(
-                "its schema {} is older than this jobrun's {}",
-                schema.version,
-                MIGRATIONS.len()
-            );
-            return Err(StoreError::new(path.display().to_string(), message)
-                .hint("any `jobrun run` with this binary brings it up to date"));
-        }
+        let place = path.display().to_string();
+        schema.refuse_newer(&place)?;
+        schema.refuse_older(&place, MIGRATIONS.len())?;
+        schema.refuse_other(&place, environment)?;
         Ok(Some(Self {
             log: log_of(&connection, path),
             connection,
@@ -93,34 +89,37 @@ impl Sqlite {
     }
 
     /// Applies the changes that are missing, in one transaction; many may start at once.
-    fn migrate(&mut self) -> Result<(), StoreError> {
-        let failed = |error: &rusqlite::Error| store_error(&self.path, error);
-        if let Some(schema) = schema(&self.connection).map_err(|error| failed(&error))? {
-            refuse_newer(&self.path, &schema)?;
-            if schema.version >= MIGRATIONS.len() {
+    fn migrate(&mut self, environment: Option<&str>) -> Result<(), StoreError> {
+        let place = self.path.display().to_string();
+        let found = self.ask(schema)?;
+        if let Some(schema) = found {
+            schema.refuse_newer(&place)?;
+            let is_nobodys = schema.refuse_other(&place, environment)?;
+            if schema.version >= MIGRATIONS.len() && !is_nobodys {
                 return Ok(());
             }
         }
-        let migrated = (|| {
-            let transaction = self
-                .connection
-                .transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let done = schema(&transaction)?.map_or(0, |schema| schema.version);
+        let schema = self.write(|db| {
+            let done = schema(db)?.map_or(0, |schema| schema.version);
             for migration in MIGRATIONS.iter().skip(done) {
-                transaction.execute_batch(migration)?;
+                db.execute_batch(migration)?;
             }
-            let mut set = transaction.prepare(
+            let mut set = db.prepare(
                 "INSERT INTO jobrun_meta (key, value) VALUES (?1, ?2)
                  ON CONFLICT (key) DO UPDATE SET value = excluded.value",
             )?;
             set.execute(("schema", MIGRATIONS.len().to_string()))?;
             set.execute(("oldest_writer", OLDEST_WRITER))?;
-            drop(set);
-            transaction.commit()
-        })();
-        migrated.map_err(|error| store_error(&self.path, &error))?;
-        self.log.grow();
-        self.flush()
+            if let Some(environment) = environment {
+                db.execute(
+                    "INSERT INTO jobrun_meta (key, value) VALUES ('environment', ?1) ON CONFLICT DO NOTHING",
+                    [environment],
+                )?;
+            }
+            said_schema(db)
+        })?;
+        schema.refuse_other(&place, environment)?;
+        Ok(())
     }
 }
 
@@ -171,12 +170,6 @@ fn escaped(path: &Path) -> String {
     letters.collect()
 }
 
-/// What a store says about its schema.
-struct Schema {
-    version: usize,
-    oldest_writer: String,
-}
-
 /// The schema of the store in the file; none if there is no store in it.
 fn schema(db: &Connection) -> rusqlite::Result<Option<Schema>> {
     match said_schema(db) {
@@ -191,7 +184,8 @@ fn schema(db: &Connection) -> rusqlite::Result<Option<Schema>> {
 fn said_schema(db: &Connection) -> rusqlite::Result<Schema> {
     db.query_row(
         "SELECT (SELECT value FROM jobrun_meta WHERE key = 'schema'),
-                (SELECT value FROM jobrun_meta WHERE key = 'oldest_writer')",
+                (SELECT value FROM jobrun_meta WHERE key = 'oldest_writer'),
+                (SELECT value FROM jobrun_meta WHERE key = 'environment')",
         (),
         |row| {
             let version: Option<String> = row.get(0)?;
@@ -199,6 +193,7 @@ fn said_schema(db: &Connection) -> rusqlite::Result<Schema> {
             Ok(Schema {
                 version: version.and_then(|text| text.parse().ok()).unwrap_or(0),
                 oldest_writer: oldest_writer.unwrap_or_default(),
+                environment: row.get(2)?,
             })
         },
     )
@@ -207,26 +202,6 @@ fn said_schema(db: &Connection) -> rusqlite::Result<Schema> {
 fn has_meta(db: &Connection) -> rusqlite::Result<bool> {
     let named = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'jobrun_meta'";
     Ok(db.query_row(named, (), |_| Ok(())).optional()?.is_some())
-}
-
-fn refuse_newer(path: &Path, schema: &Schema) -> Result<(), StoreError> {
-    if numbers(&schema.oldest_writer) <= numbers(VERSION) {
-        return Ok(());
-    }
-    let message = format!(
-        "it needs jobrun {} or newer, and this is {VERSION}",
-        schema.oldest_writer
-    );
-    Err(StoreError::new(path.display().to_string(), message)
-        .hint("install the newer jobrun on this host too"))
-}
-
-/// The numbers of a version, to compare by.
-fn numbers(version: &str) -> Vec<u64> {
-    version
-        .split(['.', '-', '+'])
-        .map_while(|part| part.parse().ok())
-        .collect()
 }
 
 /// Settings of every writing connection, and of the file when it is new.
@@ -301,8 +276,8 @@ fn refuse_unusable(path: &Path) -> Result<(), StoreError> {
         let message =
             format!("it is on a shared file system ({name}), which cannot keep starts apart");
         return Err(StoreError::new(place, message).hint(
-            "put it on a local disk of the one host that runs the jobs; several hosts need a PostgreSQL store, which \
-             this version of jobrun does not have yet",
+            "put it on a local disk of the one host that runs the jobs; for several hosts name a PostgreSQL store: \
+             `url = \"postgres://USER@HOST/DATABASE\"`",
         ));
     }
     Ok(())
@@ -354,7 +329,7 @@ pub(super) fn store_error(path: &Path, error: &rusqlite::Error) -> StoreError {
         _ => (error.to_string(), None),
     };
     let mut said = StoreError::new(place, message);
-    said.is_locked = is_busy(error);
+    said.is_passing = is_busy(error);
     said.is_full = error.sqlite_error_code() == Some(ErrorCode::DiskFull);
     match hint {
         Some(hint) => said.hint(hint),
@@ -365,9 +340,10 @@ pub(super) fn store_error(path: &Path, error: &rusqlite::Error) -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::schema::VERSION;
 
     fn message(path: &Path) -> String {
-        let error = Sqlite::open(path).err().expect("refused");
+        let error = Sqlite::open(path, None).err().expect("refused");
         error.to_string()
     }
 
@@ -390,7 +366,7 @@ mod tests {
     fn a_store_that_needs_a_newer_jobrun_is_refused_by_both_versions() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("s.db");
-        let store = Sqlite::open(&path).expect("made");
+        let store = Sqlite::open(&path, None).expect("made");
         store
             .connection
             .execute(
@@ -401,13 +377,13 @@ mod tests {
         drop(store);
         let said = message(&path);
         assert!(said.contains("9.1.0") && said.contains(VERSION), "{said}");
-        assert!(Sqlite::open_for_reading(&path).is_err());
+        assert!(Sqlite::open_for_reading(&path, None).is_err());
     }
 
     #[test]
     fn a_new_file_gives_space_back_and_logs_ahead() {
         let folder = tempfile::tempdir().expect("a folder");
-        let store = Sqlite::open(&folder.path().join("s.db")).expect("made");
+        let store = Sqlite::open(&folder.path().join("s.db"), None).expect("made");
         let pragma = |name: &str| {
             let sql = format!("PRAGMA {name}");
             store
@@ -425,7 +401,11 @@ mod tests {
     fn there_is_nothing_to_read_before_the_first_start() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("s.db");
-        assert!(Sqlite::open_for_reading(&path).expect("no error").is_none());
+        assert!(
+            Sqlite::open_for_reading(&path, None)
+                .expect("no error")
+                .is_none()
+        );
         assert!(!path.exists());
     }
 }

@@ -7,6 +7,7 @@ use super::{by_hand, instant, maybe_instant, ms, state, word};
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Pause, PauseKind};
 use crate::store::Event;
+use crate::store::pauses::Pauses;
 
 /// Pauses the job. A pause that holds goes on, with the new end and note.
 pub(super) fn pause(
@@ -41,20 +42,9 @@ pub(super) fn resume(
     is_caught_up: bool,
     event: &Event,
 ) -> rusqlite::Result<Option<Pause>> {
-    let held = active(db, job, event.at)?;
     let cursor = state::cursor(db, job)?.unwrap_or(event.at);
-    let waiting = load(db, job, Some(cursor), event.at)?.ended;
-    let earlier = waiting
-        .first()
-        .filter(|_| is_caught_up)
-        .map(|(from, until)| Pause {
-            from: *from,
-            until: Some(*until),
-            kind: PauseKind::Manual,
-            user: None,
-            note: None,
-        });
-    let Some(ended) = held.or(earlier) else {
+    let pauses = load(db, job, Some(cursor), event.at)?;
+    let Some(ended) = pauses.to_resume(is_caught_up) else {
         return Ok(None);
     };
     db.execute(
@@ -79,15 +69,6 @@ pub(super) fn insert(db: &Connection, job: &str, pause: &Pause) -> rusqlite::Res
     Ok(())
 }
 
-/// What a decision has to know of pauses.
-#[derive(Default)]
-pub(super) struct Pauses {
-    /// The one that holds.
-    pub active: Option<Pause>,
-    /// Those that have ended and whose slots are not wanted, as `[from, until)`.
-    pub ended: Vec<(Instant, Instant)>,
-}
-
 /// The pause that holds at `now`.
 pub(super) fn active(db: &Connection, job: &str, now: Instant) -> rusqlite::Result<Option<Pause>> {
     Ok(load(db, job, None, now)?.active)
@@ -108,21 +89,8 @@ pub(super) fn load(
     let rows = query.query_map(params![job, ms(since)], |row| {
         Ok((read(row)?, row.get::<_, bool>("is_caught_up")?))
     })?;
-    let mut pauses = Pauses::default();
-    for row in rows {
-        let (pause, is_caught_up) = row?;
-        match pause.until {
-            Some(until) if until <= now => {
-                let is_wanted = is_caught_up || pause.kind == PauseKind::Failures;
-                pauses
-                    .ended
-                    .extend((!is_wanted).then_some((pause.from, until)));
-            }
-            // Also one that seems to begin later: then the clock went back, and nobody resumed.
-            Some(_) | None => pauses.active = Some(pause),
-        }
-    }
-    Ok(pauses)
+    let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+    Ok(Pauses::of(rows, now))
 }
 
 fn read(row: &Row<'_>) -> rusqlite::Result<Pause> {

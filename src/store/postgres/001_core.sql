@@ -1,0 +1,142 @@
+CREATE TABLE jobrun.job (
+    job           text PRIMARY KEY,
+    cursor        timestamptz,
+    interval_end  timestamptz,
+    first_seen_at timestamptz NOT NULL,
+    busy_count    bigint NOT NULL DEFAULT 0,
+    busy_since    timestamptz
+);
+
+CREATE TABLE jobrun.schedule (
+    id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    job         text NOT NULL,
+    fingerprint text NOT NULL,
+    spec        jsonb NOT NULL,
+    from_at     timestamptz NOT NULL,
+    host        text NOT NULL
+);
+CREATE INDEX schedule_job ON jobrun.schedule (job, id);
+
+-- Rows are updated a few times each and found by indexes that most updates leave alone.
+CREATE TABLE jobrun.task (
+    id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    job            text NOT NULL,
+    slot           timestamptz,
+    nominal        timestamp,
+    is_fixed_time  boolean NOT NULL DEFAULT false,
+    key            text NOT NULL DEFAULT '' CHECK (octet_length(key) <= 512),
+    payload        jsonb,
+    status         text NOT NULL DEFAULT 'pending'
+                   CHECK (status IN ('pending', 'running', 'succeeded', 'failed', 'skipped')),
+    reason         text,
+    due_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    attempts       integer NOT NULL DEFAULT 0,
+    interruptions  integer NOT NULL DEFAULT 0,
+    runs           integer NOT NULL DEFAULT 0,
+    first_tried_at timestamptz,
+    claim_token    text,
+    claim_lease    text,
+    last_error     text,
+    trigger        text NOT NULL DEFAULT 'enqueue',
+    interval_start timestamptz,
+    coalesced      bigint NOT NULL DEFAULT 0,
+    checkpoint     text,
+    created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    completed_at   timestamptz
+) WITH (fillfactor = 80);
+CREATE UNIQUE INDEX task_slot ON jobrun.task (job, slot, key) WHERE slot IS NOT NULL;
+CREATE UNIQUE INDEX task_key ON jobrun.task (job, key) WHERE slot IS NULL;
+CREATE UNIQUE INDEX task_nominal ON jobrun.task (job, nominal) WHERE is_fixed_time AND key = '';
+CREATE INDEX task_due ON jobrun.task (job, due_at, id) WHERE status = 'pending';
+CREATE INDEX task_manual ON jobrun.task (job) WHERE status = 'pending' AND trigger = 'manual';
+CREATE INDEX task_running ON jobrun.task (job) WHERE status = 'running';
+CREATE INDEX task_failed ON jobrun.task (job) WHERE status = 'failed';
+CREATE INDEX task_skipped ON jobrun.task (job, reason) WHERE status = 'skipped';
+
+CREATE TABLE jobrun.run (
+    seq          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id           text NOT NULL COLLATE "C" UNIQUE,
+    job          text NOT NULL,
+    task_id      bigint,
+    slot         timestamptz,
+    key          text NOT NULL DEFAULT '',
+    attempt      integer NOT NULL,
+    trigger      text NOT NULL,
+    outcome      text NOT NULL CHECK (outcome IN ('running', 'succeeded', 'failed', 'timed_out', 'interrupted',
+                                                  'lost', 'lock_lost', 'snoozed')),
+    exit_code    integer,
+    signal       integer,
+    reason       text,
+    started_at   timestamptz NOT NULL,
+    finished_at  timestamptz,
+    duration_ms  bigint,
+    host         text NOT NULL,
+    pid          bigint NOT NULL,
+    child_pid    bigint,
+    backend_pid  bigint,
+    tz_version   text NOT NULL,
+    fence        bigint NOT NULL,
+    items_done   bigint,
+    items_failed bigint,
+    output       bytea,
+    output_index text,
+    stdout_bytes bigint NOT NULL DEFAULT 0,
+    stderr_bytes bigint NOT NULL DEFAULT 0,
+    leftovers    text,
+    killed       boolean NOT NULL DEFAULT false,
+    note         text
+);
+CREATE INDEX run_job ON jobrun.run (job, seq);
+CREATE INDEX run_outcome ON jobrun.run (job, outcome, seq);
+CREATE INDEX run_slot ON jobrun.run (job, slot, seq) WHERE slot IS NOT NULL;
+
+CREATE TABLE jobrun.skip (
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    job        text NOT NULL,
+    from_slot  timestamptz NOT NULL,
+    to_slot    timestamptz NOT NULL,
+    count      bigint NOT NULL,
+    reason     text NOT NULL,
+    created_at timestamptz NOT NULL,
+    note       text
+);
+CREATE INDEX skip_job ON jobrun.skip (job, to_slot);
+
+CREATE TABLE jobrun.pause (
+    id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    job          text NOT NULL,
+    from_at      timestamptz NOT NULL,
+    until_at     timestamptz,
+    kind         text NOT NULL CHECK (kind IN ('manual', 'disabled', 'failures')),
+    is_caught_up boolean NOT NULL DEFAULT false,
+    "user"       text,
+    note         text
+);
+CREATE INDEX pause_job ON jobrun.pause (job, until_at);
+
+-- One row a lock, kept for ever: its fence only grows. Beaten every few seconds, so no column of it is indexed.
+CREATE TABLE jobrun.lease (
+    name        text PRIMARY KEY,
+    fence       bigint NOT NULL,
+    holder      text NOT NULL,
+    run_id      text,
+    host        text NOT NULL,
+    pid         bigint NOT NULL,
+    place       text NOT NULL,
+    backend_pid bigint,
+    taken_at    timestamptz NOT NULL,
+    beat_at     timestamptz NOT NULL,
+    lease_until timestamptz NOT NULL
+) WITH (fillfactor = 50);
+
+CREATE TABLE jobrun.event (
+    id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at     timestamptz NOT NULL,
+    job    text NOT NULL,
+    action text NOT NULL,
+    detail text NOT NULL,
+    "user" text NOT NULL,
+    host   text NOT NULL,
+    note   text
+);
+CREATE INDEX event_job ON jobrun.event (job, id);

@@ -1,0 +1,265 @@
+//! Taking the lock between hosts: a session's advisory lock, and a lease that outlives the session.
+//!
+//! The lease decides. The server gives an advisory lock back as soon as its session ends, and that may be while the
+//! work still runs: after a failover, or behind a cable that was pulled. So the lease is looked at first, by the clock of
+//! the database alone.
+
+use std::thread;
+use std::time::{Duration, Instant as Moment};
+
+use serde::Deserialize;
+
+use super::keeper;
+use super::session::{Answer, Session, no_row, number, text, texts};
+use crate::store::{Holding, Lock, Locking, Runner};
+
+/// A holder that was not heard of for so long is waited for, not called busy.
+const SILENT: Duration = Duration::from_secs(10);
+/// How long the session of a holder whose lease is over may keep its advisory lock before it is ended.
+const LINGERING: Duration = Duration::from_secs(1);
+/// How long an advisory lock is tried for in all.
+const TRY_WAIT: Duration = Duration::from_secs(4);
+/// Between two tries.
+const TRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// How the leases of some locks stand.
+pub(super) enum Standing {
+    /// None is held, or only by who is gone from this very place.
+    Free,
+    Busy(Holding),
+    Silent {
+        holding: Holding,
+        left: Duration,
+    },
+}
+
+#[derive(Deserialize)]
+struct Row {
+    #[serde(flatten)]
+    holding: Holding,
+    silent_ms: i64,
+    left_ms: i64,
+}
+
+/// Leases that run, in the order of `names`.
+fn running(session: &mut Session, names: &Vec<String>) -> Answer<Vec<Row>> {
+    let sql = "SELECT name, host, pid, run_id, taken_at AS since, place,
+                      (extract(epoch FROM clock_timestamp() - beat_at) * 1000)::bigint AS silent_ms,
+                      (extract(epoch FROM lease_until - clock_timestamp()) * 1000)::bigint AS left_ms
+               FROM jobrun.lease WHERE name = ANY($1) AND lease_until > clock_timestamp()
+               ORDER BY array_position($1, name)";
+    session.rows(sql, &[texts(names)])
+}
+
+/// Who holds the lock of that name.
+pub(super) fn holding(session: &mut Session, name: &str) -> Answer<Option<Holding>> {
+    let rows = running(session, &vec![name.to_owned()])?;
+    Ok(rows.into_iter().next().map(|row| row.holding))
+}
+
+/// Looks at the leases before any lock is touched.
+pub(super) fn look(session: &mut Session, locks: &[Lock]) -> Answer<Standing> {
+    let names: Vec<String> = locks.iter().map(|lock| lock.name.clone()).collect();
+    let is_from_here = |holding: &Holding| {
+        let own = locks.iter().find(|lock| lock.name == holding.name);
+        own.is_some_and(|own| !own.place.is_empty() && own.place == holding.place)
+    };
+    for row in running(session, &names)? {
+        if is_from_here(&row.holding) {
+            continue;
+        }
+        let millis = |millis: i64| Duration::from_millis(u64::try_from(millis).unwrap_or_default());
+        if millis(row.silent_ms) <= SILENT {
+            return Ok(Standing::Busy(row.holding));
+        }
+        return Ok(Standing::Silent {
+            holding: row.holding,
+            left: millis(row.left_ms),
+        });
+    }
+    Ok(Standing::Free)
+}
+
+/// What taking the locks came to.
+pub(super) enum Taken {
+    Yes,
+    No,
+}
+
+/// Takes the advisory locks of `session` and the leases with them, all or none.
+pub(super) fn take(session: &mut Session, locking: &Locking, scope: &str) -> Answer<Taken> {
+    let began = Moment::now();
+    let mut has_ended_others = false;
+    loop {
+        match try_to_take(session, locking, scope)? {
+            Tried::Won => return Ok(Taken::Yes),
+            Tried::LeaseTaken => return Ok(Taken::No),
+            Tried::Locked => {}
+        }
+        let waited = began.elapsed();
+        if waited >= TRY_WAIT {
+            return Ok(Taken::No);
+        }
+        if waited >= LINGERING && !has_ended_others {
+            end_lingering(session, locking, scope)?;
+            has_ended_others = true;
+        }
+        thread::sleep(TRY_PAUSE);
+    }
+}
+
+enum Tried {
+    Won,
+    /// Somebody was faster, and has the lease.
+    LeaseTaken,
+    /// The leases are free, but a session still has an advisory lock.
+    Locked,
+}
+
+/// The key of the advisory lock `name` among those of the schema `$1`.
+macro_rules! key {
+    ($name:literal) => {
+        concat!("hashtextextended($1 || '/' || ", $name, ", 0)")
+    };
+}
+
+fn try_to_take(session: &mut Session, locking: &Locking, scope: &str) -> Answer<Tried> {
+    let (names, places) = columns(&locking.locks);
+    let Runner {
+        start, host, pid, ..
+    } = &locking.runner;
+    let sql = format!(
+        "WITH asked AS MATERIALIZED (
+             SELECT name, place, pg_try_advisory_lock({}) AS is_won FROM unnest($2, $3) AS a (name, place)),
+         taken AS (
+             INSERT INTO jobrun.lease AS l (name, fence, holder, host, pid, place, backend_pid, taken_at, beat_at,
+                                            lease_until)
+             SELECT name, 1, $4, $5, $6, place, pg_backend_pid(), clock_timestamp(), clock_timestamp(),
+                    clock_timestamp() + interval '{} seconds'
+             FROM asked WHERE (SELECT bool_and(is_won) FROM asked)
+             ON CONFLICT (name) DO UPDATE SET
+                 fence = l.fence + 1, holder = excluded.holder, run_id = NULL, host = excluded.host, pid = excluded.pid,
+                 place = excluded.place, backend_pid = excluded.backend_pid, taken_at = excluded.taken_at,
+                 beat_at = excluded.beat_at, lease_until = excluded.lease_until
+                 WHERE l.lease_until <= clock_timestamp() OR (l.place = excluded.place AND l.place <> '')
+             RETURNING 1)
+         SELECT (SELECT bool_and(is_won) FROM asked), (SELECT count(*) FROM taken)",
+        key!("name"),
+        keeper::LEASE.as_secs(),
+    );
+    let pid = i64::from(*pid);
+    let values = [
+        text(&scope),
+        texts(&names),
+        texts(&places),
+        text(start),
+        text(host),
+        number(&pid),
+    ];
+    let rows = session.query(&sql, &values)?;
+    let row = rows.first().ok_or_else(|| no_row("the locks"))?;
+    let (is_won, taken): (bool, i64) = (row.try_get(0)?, row.try_get(1)?);
+    if usize::try_from(taken).is_ok_and(|taken| taken == locking.locks.len()) {
+        return Ok(Tried::Won);
+    }
+    give_back(session, start)?;
+    Ok(if is_won {
+        Tried::LeaseTaken
+    } else {
+        Tried::Locked
+    })
+}
+
+fn columns(locks: &[Lock]) -> (Vec<String>, Vec<String>) {
+    let both = locks
+        .iter()
+        .map(|lock| (lock.name.clone(), lock.place.clone()));
+    both.unzip()
+}
+
+/// Gives up all locks of the session and the leases of `start`.
+pub(super) fn give_back(session: &mut Session, start: &str) -> Answer<()> {
+    // Lost with a crash of the server it is only waited out.
+    let sql = "WITH leases AS (
+                   UPDATE jobrun.lease SET lease_until = clock_timestamp(), run_id = NULL
+                   WHERE holder = $1 AND lease_until > clock_timestamp() RETURNING 1)
+               SELECT pg_advisory_unlock_all(), (SELECT count(*) FROM leases)";
+    session.query(sql, &[text(&start)])?;
+    Ok(())
+}
+
+/// Ends the sessions that keep a lock though its lease is over, such as one whose host is frozen: the server would keep
+/// it for as long as the kernel over there answers.
+fn end_lingering(session: &mut Session, locking: &Locking, scope: &str) -> Answer<()> {
+    let (names, places) = columns(&locking.locks);
+    let sql = format!(
+        "SELECT pg_terminate_backend(held.pid) FROM pg_locks held, unnest($2, $3) AS a (name, place)
+         WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 1 AND held.pid <> pg_backend_pid()
+           AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+           AND (held.classid::bigint << 32) | held.objid::bigint = {}
+           AND EXISTS (SELECT FROM jobrun.lease l WHERE l.name = a.name AND l.backend_pid = held.pid
+                       AND (l.lease_until <= clock_timestamp() OR (l.place = a.place AND l.place <> '')))",
+        key!("a.name")
+    );
+    session.query(&sql, &[text(&scope), texts(&names), texts(&places)])?;
+    Ok(())
+}
+
+/// Takes those advisory locks again that the session does not hold: the leases say that they are ours. Whether it holds
+/// all of them.
+pub(super) fn relock(session: &mut Session, names: &Vec<String>, scope: &str) -> Answer<bool> {
+    let sql = format!(
+        "SELECT bool_and(pg_try_advisory_lock({})) FROM unnest($2) AS a (name)",
+        key!("name")
+    );
+    let rows = session.query(&sql, &[text(&scope), texts(names)])?;
+    let row = rows.first().ok_or_else(|| no_row("the locks"))?;
+    Ok(row.try_get(0)?)
+}
+
+/// One beat: the leases of `start` run on from now. By how many there are, whether they still are its own.
+pub(super) struct Pulse {
+    /// Leases that were renewed.
+    pub renewed: usize,
+    /// The session's process at the server.
+    pub backend: i32,
+    /// Advisory locks the session holds.
+    pub locks: i64,
+}
+
+pub(super) fn beat(session: &mut Session, names: &Vec<String>, start: &str) -> Answer<Pulse> {
+    let sql = format!(
+        "WITH renewed AS (
+             UPDATE jobrun.lease SET lease_until = clock_timestamp() + interval '{} seconds', beat_at = clock_timestamp(),
+                    backend_pid = pg_backend_pid()
+             WHERE name = ANY($1) AND holder = $2 RETURNING 1)
+         SELECT (SELECT count(*) FROM renewed), pg_backend_pid(),
+                (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND granted)",
+        keeper::LEASE.as_secs(),
+    );
+    let rows = session.query(&sql, &[texts(names), text(&start)])?;
+    let row = rows.first().ok_or_else(|| no_row("the leases"))?;
+    Ok(Pulse {
+        renewed: usize::try_from(row.try_get::<_, i64>(0)?).unwrap_or_default(),
+        backend: row.try_get(1)?,
+        locks: row.try_get(2)?,
+    })
+}
+
+/// Whether a pooler hands out the sessions of these two clients anew with each transaction. A session of one's own has
+/// one process at the server, and nobody else has that one; so long as the other one is in a transaction, a pooler
+/// has to show it.
+pub(super) fn are_pooled(one: &mut Session, other: &mut Session) -> Answer<bool> {
+    let first = backend(one)?;
+    other.batch("BEGIN")?;
+    let (in_transaction, meanwhile) = (backend(other)?, backend(one)?);
+    other.batch("COMMIT")?;
+    let after = backend(other)?;
+    Ok(first == in_transaction || first != meanwhile || in_transaction != after)
+}
+
+pub(super) fn backend(session: &mut Session) -> Answer<i32> {
+    let rows = session.query("SELECT pg_backend_pid()", &[])?;
+    let row = rows.first().ok_or_else(|| no_row("the session"))?;
+    Ok(row.try_get(0)?)
+}

@@ -1,0 +1,243 @@
+//! Opening the store: the server's version and clock, and the numbered changes of the schema.
+
+use std::collections::BTreeMap;
+
+use chrono::{TimeDelta, Utc};
+use postgres::error::SqlState;
+
+use super::session::{Answer, Fault, Session, json, no_row, quoted, store_error, text};
+use super::{Postgres, Server};
+use crate::clock::since_boot;
+use crate::domain::schedule::Instant;
+use crate::store::schema::Schema;
+use crate::store::{Database, StoreError};
+
+/// The changes of the schema, oldest first; the store's schema version is how many of them it has.
+const MIGRATIONS: [&str; 1] = [include_str!("001_core.sql")];
+/// The oldest jobrun that may write a store with all of [`MIGRATIONS`].
+const OLDEST_WRITER: &str = "0.1.0";
+/// The oldest server with all that is used here: `tcp_user_timeout`, MATERIALIZED.
+const OLDEST_SERVER: i32 = 120_000;
+/// The oldest one that ends the session of a holder that is cut off by itself.
+const GOOD_SERVER: i32 = 140_000;
+/// A host whose clock is further off than this is told so.
+const SKEW: TimeDelta = TimeDelta::seconds(5);
+
+/// What one look says about the store.
+struct Found {
+    now: Instant,
+    version: i32,
+    /// None if there is no store yet.
+    schema: Option<Schema>,
+}
+
+fn find(session: &mut Session) -> Answer<Found> {
+    let about = "SELECT date_trunc('milliseconds', clock_timestamp()), current_setting('server_version_num')::integer";
+    let sql = format!("{about}, (SELECT json_object_agg(key, value)::text FROM jobrun.meta)");
+    let (rows, has_store) = match session.query(&sql, &[]) {
+        Ok(rows) => (rows, true),
+        Err(Fault::Server(error)) if is_missing(&error) => (session.query(about, &[])?, false),
+        Err(fault) => return Err(fault),
+    };
+    let row = rows.first().ok_or_else(|| no_row("the server"))?;
+    let schema = if has_store {
+        let said: Option<&str> = row.try_get(2)?;
+        Some(schema(json(said.unwrap_or("{}"))?))
+    } else {
+        None
+    };
+    Ok(Found {
+        now: row.try_get(0)?,
+        version: row.try_get(1)?,
+        schema,
+    })
+}
+
+fn schema(mut said: BTreeMap<String, String>) -> Schema {
+    let version = said.get("schema").and_then(|text| text.parse().ok());
+    Schema {
+        version: version.unwrap_or(0),
+        oldest_writer: said.remove("oldest_writer").unwrap_or_default(),
+        environment: said.remove("environment"),
+    }
+}
+
+fn is_missing(error: &postgres::Error) -> bool {
+    let missing = [SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME];
+    error.code().is_some_and(|code| missing.contains(code))
+}
+
+impl Postgres {
+    /// Opens the store for writing; makes its schema and brings it up to date as needed.
+    pub fn open(database: &Database, environment: Option<&str>) -> Result<Self, StoreError> {
+        let (mut store, found) = Self::connect(database)?;
+        let place = store.server.place.clone();
+        let is_current = match &found.schema {
+            Some(schema) => {
+                schema.refuse_newer(&place)?;
+                schema.version >= MIGRATIONS.len()
+            }
+            None => false,
+        };
+        if !is_current {
+            let name = database.schema.clone();
+            store.write(|session| migrate(session, &name))?;
+        }
+        let is_nobodys = match &found.schema {
+            Some(schema) => schema.refuse_other(&place, environment)?,
+            None => environment.is_some(),
+        };
+        if let Some(environment) = environment.filter(|_| is_nobodys) {
+            store.settle_in(environment)?;
+        }
+        warn_of_skew(found.now);
+        Ok(store)
+    }
+
+    /// Opens the store for reading; none if there is none yet.
+    pub fn open_for_reading(
+        database: &Database,
+        environment: Option<&str>,
+    ) -> Result<Option<Self>, StoreError> {
+        let (store, found) = Self::connect(database)?;
+        let Some(schema) = found.schema else {
+            return Ok(None);
+        };
+        let place = &store.server.place;
+        schema.refuse_newer(place)?;
+        schema.refuse_older(place, MIGRATIONS.len())?;
+        schema.refuse_other(place, environment)?;
+        Ok(Some(store))
+    }
+
+    /// A session, and what there is.
+    fn connect(database: &Database) -> Result<(Self, Found), StoreError> {
+        let server = Server {
+            settings: database.settings.clone(),
+            schema: database.schema.clone(),
+            place: database.settings.name(),
+            version: 0,
+        };
+        let mut session = server.session("jobrun")?;
+        let found = find(&mut session).map_err(|fault| store_error(&server.place, fault))?;
+        if found.version < OLDEST_SERVER {
+            let message = format!(
+                "it is PostgreSQL {}, and jobrun needs 12 or newer",
+                found.version / 10_000
+            );
+            return Err(StoreError::new(&server.place, message));
+        }
+        let store = Self {
+            server: Server {
+                version: found.version,
+                ..server
+            },
+            session: Some(session),
+            used_at: since_boot(),
+            clock: Some((found.now, since_boot())),
+            start: String::new(),
+        };
+        Ok((store, found))
+    }
+
+    /// Marks the store as that of an environment, unless somebody else has just done so.
+    fn settle_in(&mut self, environment: &str) -> Result<(), StoreError> {
+        let named = self.write(|session| {
+            let sql = "INSERT INTO jobrun.meta (key, value) VALUES ('environment', $1) ON CONFLICT DO NOTHING";
+            session.execute(sql, &[text(&environment)])?;
+            find(session)
+        })?;
+        if let Some(schema) = named.schema {
+            schema.refuse_other(&self.server.place, Some(environment))?;
+        }
+        Ok(())
+    }
+}
+
+/// Applies the changes that are missing; of many that start at once, one does so and the others wait for it.
+fn migrate(session: &mut Session, schema: &str) -> Answer<()> {
+    let lock = "SELECT pg_advisory_xact_lock(hashtextextended('jobrun schema ' || $1, 0))";
+    session.query(lock, &[text(&schema)])?;
+    let exists = "SELECT to_regnamespace($1) IS NOT NULL, to_regclass($1 || '.meta') IS NOT NULL";
+    let name = quoted(schema);
+    let rows = session.query(exists, &[text(&name)])?;
+    let row = rows.first().ok_or_else(|| no_row("the schema"))?;
+    let (has_schema, has_meta): (bool, bool) = (row.try_get(0)?, row.try_get(1)?);
+    if !has_schema {
+        session.batch(&format!("CREATE SCHEMA {name}"))?;
+    }
+    if !has_meta {
+        session.batch("CREATE TABLE jobrun.meta (key text PRIMARY KEY, value text NOT NULL)")?;
+    }
+    let version = find(session)?.schema.map_or(0, |schema| schema.version);
+    for migration in MIGRATIONS.iter().skip(version) {
+        session.batch(migration)?;
+    }
+    let versions = [
+        ("schema", MIGRATIONS.len().to_string()),
+        ("oldest_writer", OLDEST_WRITER.to_owned()),
+    ];
+    for (key, value) in &versions {
+        let sql = "INSERT INTO jobrun.meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+        session.execute(sql, &[text(key), text(value)])?;
+    }
+    Ok(())
+}
+
+fn warn_of_skew(server: Instant) {
+    let skew = Utc::now() - server;
+    if skew.abs() > SKEW {
+        let seconds = skew.num_seconds().abs();
+        let side = if skew > TimeDelta::zero() {
+            "ahead of"
+        } else {
+            "behind"
+        };
+        tracing::warn!("this host's clock is {seconds} s {side} the database's, which slots go by");
+    }
+}
+
+/// What a look at the server is worth saying: why this user could not run jobs, and what the server lacks.
+pub fn check(
+    database: &Database,
+    environment: Option<&str>,
+) -> Result<(Option<StoreError>, Vec<String>), StoreError> {
+    let (mut store, found) = Postgres::connect(database)?;
+    let place = store.server.place.clone();
+    let mut lacks = Vec::new();
+    if found.version < GOOD_SERVER {
+        lacks.push(format!(
+            "the server is PostgreSQL {}: before 14 it has no `idle_session_timeout`, so a host that is cut off or frozen \
+             may keep its session (not its lease) for longer",
+            found.version / 10_000
+        ));
+    }
+    if let Some(schema) = &found.schema {
+        schema.refuse_newer(&place)?;
+        schema.refuse_other(&place, environment)?;
+    }
+    let name = quoted(&database.schema);
+    let has_store = found.schema.is_some();
+    let may = store.ask(|session| {
+        let sql = if has_store {
+            "SELECT has_schema_privilege($1::text::regnamespace::oid, 'USAGE') AND has_table_privilege('jobrun.task', 'INSERT, UPDATE')"
+        } else {
+            "SELECT coalesce(has_schema_privilege(to_regnamespace($1)::oid, 'CREATE'),
+                             has_database_privilege(current_database(), 'CREATE'))"
+        };
+        let rows = session.query(sql, &[text(&name)])?;
+        let row = rows.first().ok_or_else(|| no_row("rights"))?;
+        Ok(row.try_get::<_, bool>(0)?)
+    })?;
+    let cannot = (!may).then(|| {
+        let message = if has_store {
+            format!("its role may not write the tables in the schema {name}")
+        } else {
+            format!("there is no store yet, and its role may not make the schema {name}")
+        };
+        StoreError::new(&place, message).hint(format!(
+            "the owner of the database can: `CREATE SCHEMA {name} AUTHORIZATION` and the role's name"
+        ))
+    });
+    Ok((cannot, lacks))
+}

@@ -1,0 +1,227 @@
+//! What a decision depends on, read in one round trip: the server puts the state together, as JSON.
+
+use serde::Deserialize;
+
+use super::session::{Answer, Session, flag, json, local, no_row, number, small, text, time};
+use crate::domain::schedule::Instant;
+use crate::domain::state::{Pause, RunId, State, Task, Version};
+use crate::store::pauses::Pauses;
+use crate::store::{AtWork, Head, Look};
+
+/// Versions of a schedule that a decision looks at: more edits than this within a day do not count as returning.
+const VERSIONS_SEEN: u32 = 100;
+/// The newest slots among which the one before another is looked for.
+const PAST_SLOTS: u32 = 1000;
+/// Pending tasks that one decision may fold.
+const FOLD_LIMIT: u32 = 10_000;
+
+/// The columns of a [`Task`], of the table `t`.
+pub(super) const TASK: &str = "t.id, t.slot, t.nominal, t.key, t.due_at, t.attempts, t.interruptions, t.runs, \
+     t.first_tried_at, t.reason IS NOT DISTINCT FROM 'snoozed' AS is_snoozed, t.trigger, t.interval_start, t.coalesced";
+/// The columns of a [`Version`].
+const VERSION: &str = "fingerprint, spec, from_at AS \"from\", host";
+/// The columns of a [`Held`].
+const PAUSE: &str = "from_at AS \"from\", until_at AS until, kind, \"user\", note, is_caught_up";
+
+/// A pause as it is stored.
+#[derive(Deserialize)]
+pub(super) struct Held {
+    #[serde(flatten)]
+    pause: Pause,
+    is_caught_up: bool,
+}
+
+/// A state as the server puts it together.
+#[derive(Deserialize)]
+struct Loaded {
+    state: State,
+    held: Vec<Held>,
+}
+
+#[derive(Deserialize)]
+struct Position {
+    cursor: Option<Instant>,
+    busy_count: u64,
+}
+
+fn position(session: &mut Session, job: &str) -> Answer<Option<Position>> {
+    let sql = "SELECT cursor, busy_count FROM jobrun.job WHERE job = $1";
+    session.row(sql, &[text(&job)])
+}
+
+pub(super) fn cursor(session: &mut Session, job: &str) -> Answer<Option<Instant>> {
+    Ok(position(session, job)?.and_then(|position| position.cursor))
+}
+
+pub(super) fn busy_count(session: &mut Session, job: &str) -> Answer<u64> {
+    Ok(position(session, job)?.map_or(0, |position| position.busy_count))
+}
+
+/// The newest run of task `t` that is marked as running.
+const RUNNING: &str = "(SELECT r.id FROM jobrun.run r WHERE r.job = $1 AND r.outcome = 'running' AND r.task_id = t.id \
+                       ORDER BY r.seq DESC LIMIT 1)";
+
+#[derive(Deserialize)]
+struct Claimant {
+    lease: Option<String>,
+    run: Option<RunId>,
+}
+
+pub(super) fn at_work(session: &mut Session, job: &str) -> Answer<Option<AtWork>> {
+    let sql = format!(
+        "SELECT claim_lease AS lease, {RUNNING} AS run FROM jobrun.task t
+         WHERE job = $1 AND status = 'running' LIMIT 1"
+    );
+    let found: Option<Claimant> = session.row(&sql, &[text(&job)])?;
+    Ok(found.map(|Claimant { lease, run }| AtWork { lease, run }))
+}
+
+/// The state that `look` asks for.
+pub(super) fn load(session: &mut Session, look: &Look) -> Answer<State> {
+    let list = |rows: &str, order: &str| {
+        format!("(SELECT coalesce(json_agg(x ORDER BY {order}), '[]') FROM ({rows}) x)")
+    };
+    let tasks = |more: &str, rows: &str| {
+        format!("SELECT {TASK}{more} FROM jobrun.task t WHERE t.job = $1 AND {rows}")
+    };
+    let mut parts = vec![
+        "'is_clock_shared', true".to_owned(),
+        "'cursor', (SELECT cursor FROM jobrun.job WHERE job = $1)".to_owned(),
+        "'interval_end', (SELECT interval_end FROM jobrun.job WHERE job = $1)".to_owned(),
+    ];
+    let mut part = |name: &str, value: &str| parts.push(format!("'{name}', {value}"));
+    let lookback = look.lookback.unwrap_or(crate::domain::state::Lookback {
+        slot: look.now,
+        nominal: look.now.naive_utc(),
+        succeeded: None,
+    });
+    if look.lookback.is_some() {
+        let versions = format!(
+            "SELECT id, {VERSION} FROM jobrun.schedule WHERE job = $1 ORDER BY id DESC LIMIT {VERSIONS_SEEN}"
+        );
+        part("versions", &list(&versions, "x.id"));
+        let settled = "SELECT slot, CASE WHEN is_fixed_time THEN nominal END AS nominal, status = 'skipped' AS is_skipped
+             FROM jobrun.task WHERE job = $1 AND slot > $2 AND slot IS NOT NULL AND key = ''
+             UNION SELECT slot, nominal, status = 'skipped' FROM jobrun.task
+             WHERE job = $1 AND nominal > $3 AND is_fixed_time AND key = ''";
+        part("settled", &list(settled, "x.slot, x.nominal"));
+        if look.depends_on_past {
+            let past = format!(
+                "(SELECT coalesce(json_agg(json_build_array(x.slot, x.status) ORDER BY x.slot DESC), '[]') FROM (
+                   SELECT slot, status FROM jobrun.task WHERE job = $1 AND slot IS NOT NULL AND key = ''
+                   ORDER BY slot DESC LIMIT {PAST_SLOTS}) x)"
+            );
+            part("past", &past);
+        }
+        if lookback.succeeded.is_some() {
+            let succeeded = "(SELECT coalesce(json_agg(slot ORDER BY slot), '[]') FROM jobrun.task
+                 WHERE job = $1 AND slot > $4 AND slot IS NOT NULL AND key = '' AND status = 'succeeded')";
+            part("succeeded", succeeded);
+        }
+    }
+    let running = tasks(&format!(", {RUNNING} AS run"), "t.status = 'running'");
+    let by_hand = "t.status = 'pending' AND t.trigger = 'manual' AND t.id IS DISTINCT FROM $5";
+    let by_hand = tasks(", NULL", by_hand);
+    let left = format!(
+        "(SELECT coalesce(json_agg(json_build_object('task', row_to_json(x), 'run', x.run)), '[]')
+          FROM ({running} UNION ALL {by_hand}) x)"
+    );
+    part("left", &left);
+    let condition = match look.head {
+        Head::Any => "t.trigger <> 'manual'",
+        Head::Tried => "t.trigger <> 'manual' AND t.runs > 0",
+        Head::Only(_) => "t.id = $5",
+    };
+    let head = tasks(
+        "",
+        &format!("t.status = 'pending' AND {condition} ORDER BY t.due_at, t.id LIMIT 1"),
+    );
+    part("head", &format!("(SELECT row_to_json(x) FROM ({head}) x)"));
+    if look.may_fold {
+        let foldable = tasks(
+            "",
+            &format!(
+                "t.status = 'pending' AND t.slot IS NOT NULL AND t.key = '' AND t.attempts = 0
+             AND t.reason IS DISTINCT FROM 'snoozed' AND t.trigger IN ('schedule', 'catch_up')
+             ORDER BY t.slot LIMIT {FOLD_LIMIT}"
+            ),
+        );
+        part("foldable", &list(&foldable, "x.slot"));
+    }
+    let held = format!(
+        "SELECT id, {PAUSE} FROM jobrun.pause WHERE job = $1 AND (until_at IS NULL OR until_at > least($6,
+             coalesce((SELECT cursor FROM jobrun.job WHERE job = $1), $7)))"
+    );
+    let sql = format!(
+        "SELECT json_build_object('state', json_build_object({}), 'held', {})::text",
+        parts.join(", "),
+        list(&held, "x.id"),
+    );
+    let only = match look.head {
+        Head::Only(task) => Some(task),
+        Head::Any | Head::Tried => None,
+    };
+    let since = look.lookback.map(|lookback| lookback.slot);
+    let values = [
+        text(&look.job),
+        time(&lookback.slot),
+        local(&lookback.nominal),
+        time(&lookback.succeeded),
+        number(&only),
+        time(&look.now),
+        time(&since),
+    ];
+    let rows = session.query(&sql, &values)?;
+    let row = rows.first().ok_or_else(|| no_row("the job"))?;
+    let Loaded { mut state, held } = json(row.try_get(0)?)?;
+    let pauses = Pauses::of(held.into_iter().map(Held::parts), look.now);
+    (state.pause, state.pauses) = (pauses.active, pauses.ended);
+    if state.head.is_none() {
+        state.foldable.clear();
+    }
+    Ok(state)
+}
+
+impl Held {
+    fn parts(self) -> (Pause, bool) {
+        (self.pause, self.is_caught_up)
+    }
+}
+
+/// The pauses that hold at `now` or ended after `cursor`.
+pub(super) fn pauses(
+    session: &mut Session,
+    job: &str,
+    cursor: Option<Instant>,
+    now: Instant,
+) -> Answer<Pauses> {
+    let since = cursor.map_or(now, |cursor| cursor.min(now));
+    let sql = format!(
+        "SELECT {PAUSE} FROM jobrun.pause WHERE job = $1 AND (until_at IS NULL OR until_at > $2) ORDER BY id"
+    );
+    let held: Vec<Held> = session.rows(&sql, &[text(&job), time(&since)])?;
+    Ok(Pauses::of(held.into_iter().map(Held::parts), now))
+}
+
+/// Every version of the job's schedule, oldest first.
+pub(super) fn versions(session: &mut Session, job: &str) -> Answer<Vec<Version>> {
+    let sql = format!("SELECT {VERSION} FROM jobrun.schedule WHERE job = $1 ORDER BY id");
+    session.rows(&sql, &[text(&job)])
+}
+
+pub(super) fn due_tasks(
+    session: &mut Session,
+    job: &str,
+    now: Instant,
+    limit: u32,
+    with_running: bool,
+) -> Answer<Vec<Task>> {
+    let sql = format!(
+        "SELECT {TASK} FROM jobrun.task t
+         WHERE t.job = $1 AND (($4 AND t.status = 'running') OR (t.status = 'pending' AND t.due_at <= $2))
+         ORDER BY t.due_at, t.id LIMIT $3"
+    );
+    let limit = i32::try_from(limit).unwrap_or(i32::MAX);
+    let values = [text(&job), time(&now), small(&limit), flag(&with_running)];
+    session.rows(&sql, &values)
+}

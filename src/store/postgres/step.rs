@@ -1,0 +1,285 @@
+//! Carrying out decisions: planning and claiming.
+
+use super::make::{insert_slots, make_manual, reopen_slot, task};
+use super::session::{Answer, Bound, Fault, Session, no_row, number, small, text, time};
+use super::{pause, state};
+use crate::domain::decide::{Claim, Decision, Recovered, Then};
+use crate::domain::due::Plan;
+use crate::domain::lifecycle::{Status, Trigger, Update};
+use crate::domain::schedule::Instant;
+use crate::domain::state::{State, Task, Version};
+use crate::store::{Claimed, Step, Stepped};
+
+pub(super) fn step(
+    session: &mut Session,
+    step: &Step,
+    decide: &mut dyn FnMut(&State) -> Decision,
+) -> Answer<Stepped> {
+    let fence = hold(session, &step.look.job, &step.runner.start)?;
+    let state = state::load(session, &step.look)?;
+    // Claimed before, but the answer was lost with the connection: what was begun is gone on with.
+    if state
+        .left
+        .iter()
+        .any(|left| left.run.as_ref() == Some(&step.run))
+    {
+        let claimed = Some(claimed_before(session, step, fence)?);
+        return Ok(Stepped {
+            recovered: Vec::new(),
+            plan: None,
+            claimed,
+            then: Then::LookAgain,
+            owed: 0,
+        });
+    }
+    let decision = decide(&state);
+    for recovered in &decision.recovered {
+        recover(session, recovered, step.now)?;
+        if let (Status::Failed, Some(limit)) = (recovered.update.status, step.pause_after) {
+            pause::after_failures(session, recovered.task.id, limit, step.now)?;
+        }
+    }
+    if decision.changes() && state.cursor.is_none() {
+        see_job(session, &step.look.job, step.now)?;
+    }
+    let planned = match &decision.plan {
+        Some(plan) => apply(session, step, plan)?,
+        None => Vec::new(),
+    };
+    for (task, reason) in &decision.closed {
+        close_task(session, *task, reason.word(), step.now)?;
+    }
+    let task = match decision.claim {
+        Some(Claim::Task(task)) => Some(*task),
+        Some(Claim::Planned(place)) => planned.into_iter().nth(place).flatten(),
+        Some(Claim::Manual) => Some(make_manual(session, step)?),
+        Some(Claim::Slot(planned)) => Some(reopen_slot(session, step, &planned)?),
+        None => None,
+    };
+    let claimed = task.map(|task| claim(session, step, task)).transpose()?;
+    Ok(Stepped {
+        recovered: decision.recovered,
+        plan: decision.plan,
+        then: if claimed.is_some() {
+            Then::LookAgain
+        } else {
+            decision.then
+        },
+        claimed,
+        owed: decision.owed,
+    })
+}
+
+/// Holds on to the job's row and its lease until the transaction ends: whoever would take the lease over waits for that.
+/// The fence, if the lease is still this start's.
+fn hold(session: &mut Session, job: &str, start: &str) -> Answer<i64> {
+    let sql = "WITH job AS MATERIALIZED (SELECT FROM jobrun.job WHERE job = $1 FOR NO KEY UPDATE),
+                    lease AS MATERIALIZED (SELECT fence FROM jobrun.lease
+                        WHERE name = $1 AND holder = $2 AND lease_until > clock_timestamp() FOR SHARE)
+               SELECT fence, (SELECT count(*) FROM job) FROM lease";
+    let rows = session.query(sql, &[text(&job), text(&start)])?;
+    let row = rows.first().ok_or(Fault::LeaseLost)?;
+    Ok(row.try_get(0)?)
+}
+
+/// The claim that a step of the same name has made already.
+fn claimed_before(session: &mut Session, step: &Step, fence: i64) -> Answer<Claimed> {
+    let sql = "SELECT task_id, attempt, trigger, started_at FROM jobrun.run WHERE id = $1";
+    let rows = session.query(sql, &[text(&step.run)])?;
+    let row = rows.first().ok_or_else(|| no_row("the run"))?;
+    let attempt: i32 = row.try_get("attempt")?;
+    let trigger: String = row.try_get("trigger")?;
+    let trigger = Trigger::from_word(&trigger).ok_or_else(|| no_row("the run's trigger"))?;
+    let started_at = row.try_get("started_at")?;
+    let mut task = task(session, row.try_get("task_id")?)?.ok_or_else(|| no_row("the task"))?;
+    // As it was before.
+    task.runs = task.runs.saturating_sub(1);
+    Ok(Claimed {
+        run: step.run.clone(),
+        task,
+        attempt: attempt.unsigned_abs(),
+        trigger,
+        token: step.token.clone(),
+        fence,
+        started_at,
+    })
+}
+
+/// Marks a run as lost and puts its task where that leads.
+fn recover(session: &mut Session, recovered: &Recovered, now: Instant) -> Answer<()> {
+    if let Some(run) = &recovered.run {
+        let sql = "UPDATE jobrun.run SET outcome = 'lost', reason = 'runner_died', finished_at = $2 WHERE id = $1";
+        session.execute(sql, &[text(run), time(&now)])?;
+    }
+    update_task(session, recovered.task.id, &recovered.update, now)
+}
+
+fn update_task(session: &mut Session, task: i64, update: &Update, now: Instant) -> Answer<()> {
+    let sql = "UPDATE jobrun.task SET status = $2, reason = $3, due_at = $4, attempts = $5, interruptions = $6,
+                      claim_token = NULL, claim_lease = NULL, completed_at = $7 WHERE id = $1";
+    let (status, completed) = (update.status.word(), update.is_over().then_some(now));
+    let (attempts, interruptions) = (
+        update.attempts.cast_signed(),
+        update.interruptions.cast_signed(),
+    );
+    let values = [
+        number(&task),
+        text(&status),
+        text(&update.reason),
+        time(&update.due_at),
+        small(&attempts),
+        small(&interruptions),
+        time(&completed),
+    ];
+    session.execute(sql, &values)?;
+    Ok(())
+}
+
+pub(super) fn see_job(session: &mut Session, job: &str, now: Instant) -> Answer<()> {
+    let sql = "INSERT INTO jobrun.job (job, first_seen_at) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+    session.execute(sql, &[text(&job), time(&now)])?;
+    Ok(())
+}
+
+/// Writes a plan; the tasks it made, in the order of [`Plan::run`].
+fn apply(session: &mut Session, step: &Step, plan: &Plan) -> Answer<Vec<Option<Task>>> {
+    let job = &step.look.job;
+    let sql = "UPDATE jobrun.job SET cursor = $2, interval_end = $3 WHERE job = $1";
+    session.execute(
+        sql,
+        &[
+            text(job),
+            time(&plan.cursor_after),
+            time(&plan.interval_end_after),
+        ],
+    )?;
+    if let Some((fingerprint, spec)) = step.spec.as_ref().filter(|_| plan.is_new_version) {
+        let version = Version {
+            fingerprint: fingerprint.clone(),
+            spec: spec.clone(),
+            from: step.now,
+            host: step.runner.host.clone(),
+        };
+        insert_version(session, job, &version)?;
+    }
+    for range in &plan.skipped {
+        let sql = "INSERT INTO jobrun.skip (job, from_slot, to_slot, count, reason, created_at) VALUES ($1, $2, $3, $4, $5, $6)";
+        let (count, reason) = (range.count.cast_signed(), range.reason.word());
+        let values = [
+            text(job),
+            time(&range.from),
+            time(&range.to),
+            number(&count),
+            text(&reason),
+            time(&step.now),
+        ];
+        session.execute(sql, &values)?;
+    }
+    close_tasks(session, plan, step.now)?;
+    if let Some(absorbed) = &plan.absorbed {
+        let sql = "UPDATE jobrun.task SET interval_start = $2, coalesced = $3 WHERE id = $1";
+        let coalesced = absorbed.coalesced.cast_signed();
+        let values = [
+            number(&absorbed.task),
+            time(&absorbed.interval_start),
+            number(&coalesced),
+        ];
+        session.execute(sql, &values)?;
+    }
+    insert_slots(session, step, &plan.run)
+}
+
+/// Leaves out the tasks that a newer slot takes in, thousands of them in one statement.
+fn close_tasks(session: &mut Session, plan: &Plan, now: Instant) -> Answer<()> {
+    if plan.folded.is_empty() {
+        return Ok(());
+    }
+    let tasks: Vec<i64> = plan.folded.iter().map(|folded| folded.task).collect();
+    let reasons: Vec<&str> = plan
+        .folded
+        .iter()
+        .map(|folded| folded.reason.word())
+        .collect();
+    let sql = "UPDATE jobrun.task t SET status = 'skipped', reason = f.reason, completed_at = $3
+               FROM unnest($1, $2) AS f (id, reason) WHERE t.id = f.id";
+    let values: [Bound<'_>; 3] = [
+        (&tasks, postgres::types::Type::INT8_ARRAY),
+        (&reasons, postgres::types::Type::TEXT_ARRAY),
+        time(&now),
+    ];
+    session.execute(sql, &values)?;
+    Ok(())
+}
+
+/// Leaves a pending task out.
+fn close_task(session: &mut Session, task: i64, reason: &str, now: Instant) -> Answer<()> {
+    let sql =
+        "UPDATE jobrun.task SET status = 'skipped', reason = $2, completed_at = $3 WHERE id = $1";
+    session.execute(sql, &[number(&task), text(&reason), time(&now)])?;
+    Ok(())
+}
+
+pub(super) fn insert_version(session: &mut Session, job: &str, version: &Version) -> Answer<()> {
+    let spec =
+        serde_json::to_string(&version.spec).map_err(|error| Fault::Row(error.to_string()))?;
+    let sql = "INSERT INTO jobrun.schedule (job, fingerprint, spec, from_at, host) VALUES ($1, $2, $3::jsonb, $4, $5)";
+    let sql = sql.replace("$3::jsonb", "$3::text::jsonb");
+    let values = [
+        text(&job),
+        text(&version.fingerprint),
+        text(&spec),
+        time(&version.from),
+        text(&version.host),
+    ];
+    session.execute(&sql, &values)?;
+    Ok(())
+}
+
+/// Marks the task as running and starts the row of its run, in one statement.
+fn claim(session: &mut Session, step: &Step, mut task: Task) -> Answer<Claimed> {
+    task.first_tried_at = task.first_tried_at.or(Some(step.now));
+    let attempt = task.runs + 1;
+    let is_first_by_hand = task.trigger == Trigger::Manual && task.attempts == 0;
+    let trigger = if task.runs > 0 && !is_first_by_hand {
+        Trigger::Retry
+    } else {
+        task.trigger
+    };
+    // Whoever holds the lock is the only runner: any other run that says it is running is not.
+    let sql = "WITH lost AS (UPDATE jobrun.run SET outcome = 'lost', reason = 'runner_died', finished_at = $3
+                   WHERE job = $1 AND outcome = 'running'),
+               lease AS (UPDATE jobrun.lease SET run_id = $2 WHERE name = $1 AND holder = $4 RETURNING fence),
+               task AS (UPDATE jobrun.task SET status = 'running', runs = runs + 1, claim_token = $5, claim_lease = $6,
+                   first_tried_at = coalesce(first_tried_at, $3) WHERE id = $7 RETURNING id, slot, key)
+               INSERT INTO jobrun.run (id, job, task_id, slot, key, attempt, trigger, outcome, started_at, host, pid,
+                                       tz_version, fence)
+               SELECT $2, $1, task.id, task.slot, task.key, $8, $9, 'running', $3, $10, $11, $12, lease.fence
+               FROM task, lease RETURNING fence";
+    let (attempt_number, pid) = (attempt.cast_signed(), i64::from(step.runner.pid));
+    let word = trigger.word();
+    let values = [
+        text(&step.look.job),
+        text(&step.run),
+        time(&step.now),
+        text(&step.runner.start),
+        text(&step.token),
+        text(&step.runner.lease),
+        number(&task.id),
+        small(&attempt_number),
+        text(&word),
+        text(&step.runner.host),
+        number(&pid),
+        text(&step.runner.tz_version),
+    ];
+    let rows = session.query(sql, &values)?;
+    let row = rows.first().ok_or(Fault::LeaseLost)?;
+    Ok(Claimed {
+        run: step.run.clone(),
+        task,
+        attempt,
+        trigger,
+        token: step.token.clone(),
+        fence: row.try_get(0)?,
+        started_at: step.now,
+    })
+}
