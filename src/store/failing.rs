@@ -81,6 +81,10 @@ impl<S: Store> Store for Failing<S> {
         self.store.set_patience(patience);
     }
 
+    fn position(&mut self, job: &str, now: Instant) -> Result<Position, StoreError> {
+        self.call(|store| store.position(job, now))
+    }
+
     fn cursor(&mut self, job: &str) -> Result<Option<Instant>, StoreError> {
         self.call(|store| store.cursor(job))
     }

@@ -28,8 +28,8 @@ pub use postgres::Keeper;
 use postgres::connect::Settings;
 use postgres::{DEFAULT_SCHEMA, Postgres};
 pub use records::{
-    AtWork, Claimed, Event, Finish, Head, Look, Recorded, Run, Runner, SlotTask, Step, Stepped,
-    Summary,
+    AtWork, Claimed, Event, Finish, Head, Look, Position, Recorded, Run, Runner, SlotTask, Step,
+    Stepped, Summary,
 };
 use sqlite::Sqlite;
 
@@ -47,6 +47,9 @@ pub trait Store {
 
     /// Who holds the lock of that name between hosts.
     fn holding(&mut self, name: &str) -> Result<Option<Holding>, StoreError>;
+
+    /// Where a job stands at `now`, as far as a start asks before it looks closer.
+    fn position(&mut self, job: &str, now: Instant) -> Result<Position, StoreError>;
 
     /// When the job's cursor stands; none if the job was never seen.
     fn cursor(&mut self, job: &str) -> Result<Option<Instant>, StoreError>;

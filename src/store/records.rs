@@ -7,7 +7,7 @@ use crate::domain::decide::{Ask, Recovered, Then};
 use crate::domain::due::{Plan, Reason};
 use crate::domain::lifecycle::{Outcome, Status, Trigger, Update};
 use crate::domain::schedule::Instant;
-use crate::domain::state::{Lookback, RunId, Spec, Task};
+use crate::domain::state::{Lookback, Pause, RunId, Spec, Task};
 
 /// Which state is asked for.
 #[derive(Clone, Debug)]
@@ -84,8 +84,25 @@ pub struct Runner {
     pub tz_version: String,
 }
 
+/// Where a job stands, as far as a start asks before it looks closer.
+#[derive(Clone, Debug, Default)]
+pub struct Position {
+    /// Every slot up to here is a task or a recorded skip; none: the job was never seen.
+    pub cursor: Option<Instant>,
+    /// How many starts found the job's lock busy so far.
+    pub busy_count: u64,
+    /// The pause that holds.
+    pub pause: Option<Pause>,
+    /// Fingerprint of the schedule in force.
+    pub fingerprint: Option<String>,
+    /// Whether tasks wait or are marked as running.
+    pub has_open_tasks: bool,
+    /// Who says to be at the job.
+    pub at_work: Option<AtWork>,
+}
+
 /// A run that is marked as under way.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct AtWork {
     /// Tells whether the process that claimed it lives; none where it cannot be on this store.
     pub lease: Option<String>,

@@ -33,13 +33,8 @@ impl Start<'_> {
         })
     }
 
-    pub(super) fn look(&mut self, now: Instant, ask: Ask) -> Result<Look, Error> {
-        // Only where slots fall does it matter how far they were planned.
-        let cursor = match self.job.timetable {
-            Some(_) => self.store.cursor(&self.job.name)?,
-            None => None,
-        };
-        Ok(look(self.job, cursor, now, ask))
+    pub(super) fn look(&self, now: Instant, ask: Ask) -> Look {
+        look(self.job, self.position.cursor, now, ask)
     }
 
     pub(super) fn step(&mut self, ask: Ask) -> Result<Stepped, Error> {
@@ -51,7 +46,7 @@ impl Start<'_> {
     pub(super) fn step_at(&mut self, now: Instant, ask: Ask) -> Result<Stepped, Error> {
         let timetable = self.job.timetable.as_ref();
         let step = Step {
-            look: self.look(now, ask)?,
+            look: self.look(now, ask),
             now,
             spec: timetable.map(|timetable| (timetable.fingerprint(), Spec::of(timetable))),
             pause_after: self.job.catch_up.pause_after,

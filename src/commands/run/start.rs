@@ -20,7 +20,7 @@ use crate::exec::{self, Holder, LiveStream, Signals, Sink};
 use crate::report;
 use crate::report::text;
 use crate::store::spool::Spool;
-use crate::store::{Claimed, Event, Finish, Runner, Store};
+use crate::store::{Claimed, Event, Finish, Position, Runner, Store};
 
 /// A start of a job.
 pub(super) struct Start<'a> {
@@ -41,6 +41,8 @@ pub(super) struct Start<'a> {
     failure_told: Option<i64>,
     /// The last slot that this start came early for.
     early_until: Option<Instant>,
+    /// Where the job stood when it was last asked for.
+    pub(super) position: Position,
     pub(super) tally: Tally,
 }
 
@@ -102,6 +104,7 @@ impl<'a> Start<'a> {
             began: Moment::now(),
             failure_told: None,
             early_until: None,
+            position: Position::default(),
             tally: Tally::default(),
         }
     }
@@ -110,6 +113,11 @@ impl<'a> Start<'a> {
     pub(super) fn triggered(&mut self, patience: Patience) -> Result<Ending, Error> {
         let now = self.store.now()?;
         self.early_until = Some(now + self.job.catch_up.early_wait);
+        self.look_where_it_stands(now)?;
+        if self.is_quiet(now) {
+            report::run::say_nothing_due(self.job, self.next_slot(now));
+            return Ok(Ending::Done);
+        }
         let pause = self.pause(now)?;
         if let Some(pause) = &pause {
             report::run::say_paused(self.job, pause);
@@ -213,7 +221,9 @@ impl<'a> Start<'a> {
         self.runner.lease = me.lease();
         self.me = Some(me);
         let job = &self.job.name;
-        let Some((lease, run)) = self.store.at_work(job)?.and_then(|at_work| {
+        let now = self.store.now()?;
+        self.position = self.store.position(job, now)?;
+        let Some((lease, run)) = self.position.at_work.take().and_then(|at_work| {
             // Without a lease it is a run of the file this store was copied from, and no concern of ours.
             Some((at_work.lease?, at_work.run))
         }) else {
@@ -261,7 +271,7 @@ impl<'a> Start<'a> {
     /// on, `true` ends such a pause.
     fn pause(&mut self, now: Instant) -> Result<Option<Pause>, Error> {
         let name = &self.job.name;
-        let held = self.store.paused(name, now)?;
+        let held = self.position.pause.take();
         let event = |action, detail: &str| Event {
             at: now,
             action,
@@ -293,11 +303,41 @@ impl<'a> Start<'a> {
         }
     }
 
+    /// Asks the store where the job stands.
+    fn look_where_it_stands(&mut self, now: Instant) -> Result<(), Error> {
+        self.position = self.store.position(&self.job.name, now)?;
+        Ok(())
+    }
+
+    /// Whether it can be seen from there that a start has nothing to do: no task waits, no slot is due or about to be,
+    /// and nothing was edited.
+    fn is_quiet(&self, now: Instant) -> bool {
+        let Position {
+            cursor,
+            pause,
+            fingerprint,
+            has_open_tasks,
+            ..
+        } = &self.position;
+        if *has_open_tasks || pause.is_some() || !self.job.is_enabled {
+            return false;
+        }
+        let Some(timetable) = &self.job.timetable else {
+            return true;
+        };
+        let is_in_force = fingerprint.as_deref() == Some(timetable.fingerprint().as_str());
+        let soon = now + self.job.catch_up.early_wait;
+        cursor.is_some_and(|cursor| {
+            let next = timetable.after(cursor).next();
+            is_in_force && cursor <= now && next.is_none_or(|next| next.at > soon)
+        })
+    }
+
     /// Whether a start would change or wait for anything; else what there is to say of it. Takes no lock, so that a
     /// start with nothing due costs nothing and leaves no trace.
     fn is_anything_to_do(&mut self, now: Instant, is_paused: bool) -> Result<bool, Error> {
         let (ask, blocker) = self.ask(now)?;
-        let look = self.look(now, ask)?;
+        let look = self.look(now, ask);
         let state = self.store.state(&look)?;
         let decision = self.decide(&state, now, ask);
         if decision.changes() || decision.then != Then::Done {
@@ -320,6 +360,7 @@ impl<'a> Start<'a> {
 
     /// Step after step until nothing is owed; with the count of busy starts before the last look.
     fn work_off(&mut self, held: &mut Held) -> Result<(Worked, u64), Error> {
+        let mut has_turned = false;
         loop {
             if let Some(ending) = self.must_end(held) {
                 return Ok((Worked::Ended(ending), 0));
@@ -336,8 +377,12 @@ impl<'a> Start<'a> {
                 );
                 return Ok((Worked::Ended(self.ending()), 0));
             }
-            let seen = self.store.busy_count(&self.job.name)?;
             let now = self.store.now()?;
+            if has_turned {
+                self.look_where_it_stands(now)?;
+            }
+            has_turned = true;
+            let seen = self.position.busy_count;
             let (ask, _) = self.ask(now)?;
             let stepped = self.step_at(now, ask)?;
             self.tally.owed = stepped.owed;
@@ -503,7 +548,7 @@ impl<'a> Start<'a> {
             return Ok(());
         }
         let (ask, _) = self.ask(now)?;
-        let look = self.look(now, ask)?;
+        let look = self.look(now, ask);
         let state = self.store.state(&look)?;
         let owed = self.decide(&state, now, ask).owed;
         if owed > 0 {

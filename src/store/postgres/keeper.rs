@@ -1,4 +1,4 @@
-//! Keeps the lock between hosts while work runs: a session and a thread of its own, a beat every few seconds.
+//! Keeps the lock between hosts: a thread with a beat every few seconds, over the session that has the lock.
 //!
 //! A session that is lost is made again and the same lease gone on with: a server that restarts kills nobody's job.
 //! What its holder may rely on ends some time before the lease does, so that its work is over before another host can
@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use postgres::fallible_iterator::FallibleIterator as _;
 
-use super::Server;
-use super::lease;
-use super::session::{Answer, Fault, Session, store_error};
+use super::session::{Answer, Fault, Session, is_broken, store_error};
+use super::{Line, Server, lease, on};
 use crate::clock::since_boot;
 use crate::store::{Beat, Locking, Told};
 
@@ -28,17 +27,6 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How long a holder waits for its lock to be given back.
 const RELEASE_WAIT: Duration = Duration::from_secs(2);
 
-/// What is set in the session that holds the locks. It is idle most of the time, never within a transaction, and over at
-/// the server when nothing was heard of it.
-const SET_UP: &str = "SET synchronous_commit = on; SET statement_timeout = '5s'; SET lock_timeout = '4s'; \
-    SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off; \
-    SET idle_in_transaction_session_timeout = '10s'; SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 5; \
-    SET tcp_keepalives_count = 3; SET tcp_user_timeout = '15s'";
-/// The same from PostgreSQL 14 on: the dead man's switch.
-const SET_UP_14: &str = "SET idle_session_timeout = '30s'";
-/// The first version that has it.
-const VERSION_14: i32 = 140_000;
-
 /// Holds the locks until it is dropped.
 pub struct Keeper {
     /// Dropped, it tells the thread to give the locks back.
@@ -48,11 +36,10 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Of locks that `session` holds, taken with a statement sent at `sent`.
+    /// Of locks that the session on `line` holds, taken with a statement sent at `sent`.
     pub(super) fn start(
         server: Server,
-        session: Session,
-        backend: i32,
+        line: Line,
         locking: &Locking,
         told: Told,
         sent: Duration,
@@ -60,16 +47,12 @@ impl Keeper {
         let (orders, received) = channel();
         let (finished, over) = channel();
         told(Beat::HeldUntil(sent + TRUST));
+        let names: Vec<String> = locking.locks.iter().map(|lock| lock.name.clone()).collect();
         let mut heart = Heart {
             server,
-            session: Some(session),
-            backend,
-            names: locking.locks.iter().map(|lock| lock.name.clone()).collect(),
-            job: locking
-                .locks
-                .first()
-                .map(|lock| lock.name.clone())
-                .unwrap_or_default(),
+            line,
+            job: names.first().cloned().unwrap_or_default(),
+            names,
             start: locking.runner.start.clone(),
             told,
             next_beat: sent + BEAT,
@@ -105,9 +88,8 @@ impl Drop for Keeper {
 /// What the thread knows.
 struct Heart {
     server: Server,
-    session: Option<Session>,
-    /// The session's process at the server.
-    backend: i32,
+    /// The session that has the lock, which the store shares as long as no command runs.
+    line: Line,
     names: Vec<String>,
     job: String,
     start: String,
@@ -126,17 +108,16 @@ impl Heart {
         loop {
             match orders.recv_timeout(LOOK) {
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => self.turn(),
             }
-            self.turn();
         }
-        if let Some(session) = &mut self.session {
-            let given = session
-                .batch("SET synchronous_commit = off")
-                .and_then(|()| lease::give_back(session, &self.start));
-            if let Err(fault) = given {
-                self.lost_session(fault);
-            }
+        let mut line = on(&self.line);
+        if let Some(session) = line.as_mut()
+            && let Err(fault) = lease::give_back(session, &self.start)
+        {
+            let error = store_error(&self.server.place, fault);
+            tracing::debug!(job = self.job, "the lock is left to run out: {error}");
+            *line = None;
         }
     }
 
@@ -145,18 +126,19 @@ impl Heart {
             return;
         }
         if since_boot() >= self.reliable_until {
+            let seconds = TRUST.as_secs();
             tracing::error!(
                 job = self.job,
-                "lost its lock: the store was not reached for {} s",
-                TRUST.as_secs()
+                "lost its lock: the store was not reached for {seconds} s"
             );
             self.end();
             return;
         }
-        if let Some(error) = self.session.as_mut().and_then(gone) {
+        let lost = on(&self.line).as_mut().and_then(gone);
+        if let Some(error) = lost {
             self.lost_session(Fault::Server(error));
         }
-        if self.session.is_none() || since_boot() >= self.next_beat {
+        if self.failures > 0 || since_boot() >= self.next_beat {
             self.beat();
         }
     }
@@ -169,6 +151,10 @@ impl Heart {
                 self.next_beat = sent + BEAT;
                 self.reliable_until = sent + TRUST;
                 (self.told)(Beat::HeldUntil(self.reliable_until));
+                if self.failures > 0 {
+                    self.failures = 0;
+                    tracing::warn!(job = self.job, "lock session is back, with the same lease");
+                }
             }
             Ok(false) => {
                 tracing::error!(
@@ -183,46 +169,43 @@ impl Heart {
 
     /// Whether the lease is still this start's.
     fn try_to_beat(&mut self) -> Answer<bool> {
-        let mut session = match self.session.take() {
-            Some(session) => session,
-            None => self.reconnect()?,
+        let mut line = on(&self.line);
+        let session = match line.take() {
+            Some(session) => line.insert(session),
+            None => {
+                let (mut session, _) =
+                    self.server.session(&name(&self.job)).map_err(Fault::Away)?;
+                if !session.is_own {
+                    session.own()?;
+                }
+                lease::relock(&mut session, &self.names, &self.server)?;
+                line.insert(session)
+            }
         };
-        let pulse = lease::beat(&mut session, &self.names, &self.start)?;
+        let pulse = lease::beat(session, &self.names, &self.start)?;
         if pulse.renewed < self.names.len() {
             return Ok(false);
         }
-        if pulse.backend != self.backend {
+        if pulse.backend != session.backend {
             tracing::error!(
                 job = self.job,
-                "its lock session has changed under it: a pooler hands sessions out anew"
+                "its session has changed: a pooler hands sessions out anew"
             );
             return Ok(false);
         }
-        let held = usize::try_from(pulse.locks).unwrap_or_default();
-        if held < self.names.len()
-            && !lease::relock(&mut session, &self.names, &self.server.schema)?
-        {
+        if pulse.locks < self.names.len() && !lease::relock(session, &self.names, &self.server)? {
             tracing::debug!(
                 job = self.job,
-                "the old lock session is still known at the server"
+                "the server still knows the old lock session"
             );
         }
-        if self.failures > 0 {
-            self.failures = 0;
-            tracing::warn!(job = self.job, "lock session is back, with the same lease");
-        }
-        self.session = Some(session);
         Ok(true)
     }
 
-    fn reconnect(&mut self) -> Answer<Session> {
-        let mut session = self.server.session(&name(&self.job)).map_err(Fault::Away)?;
-        self.backend = set_up(&mut session, self.server.version)?;
-        Ok(session)
-    }
-
     fn lost_session(&mut self, fault: Fault) {
-        self.session = None;
+        if !matches!(&fault, Fault::Server(error) if !is_broken(error)) {
+            *on(&self.line) = None;
+        }
         let error = store_error(&self.server.place, fault);
         if self.failures == 0 {
             tracing::warn!(
@@ -251,14 +234,4 @@ fn gone(session: &mut Session) -> Option<postgres::Error> {
 /// What the lock's session is called in `pg_stat_activity`.
 pub(super) fn name(job: &str) -> String {
     format!("jobrun:{job}:lock")
-}
-
-/// Makes a session one that holds locks; its process at the server.
-pub(super) fn set_up(session: &mut Session, version: i32) -> Answer<i32> {
-    if version >= VERSION_14 {
-        session.batch(&format!("{SET_UP}; {SET_UP_14}"))?;
-    } else {
-        session.batch(SET_UP)?;
-    }
-    lease::backend(session)
 }

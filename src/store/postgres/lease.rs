@@ -9,8 +9,9 @@ use std::time::{Duration, Instant as Moment};
 
 use serde::Deserialize;
 
-use super::keeper;
 use super::session::{Answer, Session, no_row, number, text, texts};
+use super::{Server, keeper};
+use crate::domain::schedule::Instant;
 use crate::store::{Holding, Lock, Locking, Runner};
 
 /// A holder that was not heard of for so long is waited for, not called busy.
@@ -19,12 +20,14 @@ const SILENT: Duration = Duration::from_secs(10);
 const LINGERING: Duration = Duration::from_secs(1);
 /// How long an advisory lock is tried for in all.
 const TRY_WAIT: Duration = Duration::from_secs(4);
+/// The first version that ends idle sessions by itself.
+pub(super) const HAS_IDLE_SESSION_TIMEOUT: i32 = 140_000;
 /// Between two tries.
 const TRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// How the leases of some locks stand.
 pub(super) enum Standing {
-    /// None is held, or only by who is gone from this very place.
+    /// None is held, or only by who is gone from this very place; or it is taken now.
     Free,
     Busy(Holding),
     Silent {
@@ -58,7 +61,7 @@ pub(super) fn holding(session: &mut Session, name: &str) -> Answer<Option<Holdin
 }
 
 /// Looks at the leases before any lock is touched.
-pub(super) fn look(session: &mut Session, locks: &[Lock]) -> Answer<Standing> {
+fn look(session: &mut Session, locks: &[Lock]) -> Answer<Standing> {
     let names: Vec<String> = locks.iter().map(|lock| lock.name.clone()).collect();
     let is_from_here = |holding: &Holding| {
         let own = locks.iter().find(|lock| lock.name == holding.name);
@@ -80,38 +83,52 @@ pub(super) fn look(session: &mut Session, locks: &[Lock]) -> Answer<Standing> {
     Ok(Standing::Free)
 }
 
-/// What taking the locks came to.
-pub(super) enum Taken {
-    Yes,
-    No,
-}
-
-/// Takes the advisory locks of `session` and the leases with them, all or none.
-pub(super) fn take(session: &mut Session, locking: &Locking, scope: &str) -> Answer<Taken> {
+/// Takes the advisory locks for `session` and the leases with them, all or none.
+pub(super) fn take(session: &mut Session, locking: &Locking, server: &Server) -> Answer<Standing> {
     let began = Moment::now();
     let mut has_ended_others = false;
     loop {
-        match try_to_take(session, locking, scope)? {
-            Tried::Won => return Ok(Taken::Yes),
-            Tried::LeaseTaken => return Ok(Taken::No),
+        match try_to_take(session, locking, server)? {
+            Tried::Won => return Ok(Standing::Free),
+            Tried::Leased => match look(session, &locking.locks)? {
+                // Over by now.
+                Standing::Free => {}
+                standing => return Ok(standing),
+            },
             Tried::Locked => {}
         }
         let waited = began.elapsed();
         if waited >= TRY_WAIT {
-            return Ok(Taken::No);
+            return Ok(Standing::Busy(unknown(locking)));
         }
         if waited >= LINGERING && !has_ended_others {
-            end_lingering(session, locking, scope)?;
+            end_lingering(session, locking, &server.schema)?;
             has_ended_others = true;
         }
         thread::sleep(TRY_PAUSE);
     }
 }
 
+/// Somebody who has the lock and has not said so yet.
+fn unknown(locking: &Locking) -> Holding {
+    Holding {
+        name: locking
+            .locks
+            .first()
+            .map(|lock| lock.name.clone())
+            .unwrap_or_default(),
+        host: "another host".to_owned(),
+        pid: 0,
+        run_id: None,
+        since: Instant::UNIX_EPOCH,
+        place: String::new(),
+    }
+}
+
 enum Tried {
     Won,
-    /// Somebody was faster, and has the lease.
-    LeaseTaken,
+    /// Somebody has a lease.
+    Leased,
     /// The leases are free, but a session still has an advisory lock.
     Locked,
 }
@@ -123,51 +140,60 @@ macro_rules! key {
     };
 }
 
-fn try_to_take(session: &mut Session, locking: &Locking, scope: &str) -> Answer<Tried> {
+/// One try, in one round trip: only if no lease runs are the advisory locks touched, and only with all of them are the
+/// leases taken. The commit is not waited for: that of the claim, which comes before anything is started, is.
+fn try_to_take(session: &mut Session, locking: &Locking, server: &Server) -> Answer<Tried> {
     let (names, places) = columns(&locking.locks);
     let Runner {
         start, host, pid, ..
     } = &locking.runner;
     let sql = format!(
-        "WITH asked AS MATERIALIZED (
-             SELECT name, place, pg_try_advisory_lock({}) AS is_won FROM unnest($2, $3) AS a (name, place)),
+        "WITH asked AS MATERIALIZED (SELECT * FROM unnest($2, $3) AS a (name, place)),
+         running AS MATERIALIZED (
+             SELECT 1 FROM jobrun.lease l JOIN asked USING (name)
+             WHERE l.lease_until > clock_timestamp() AND NOT (l.place = asked.place AND l.place <> '')),
+         locked AS MATERIALIZED (
+             SELECT bool_and(pg_try_advisory_lock({})) AS is_won FROM asked WHERE NOT EXISTS (SELECT FROM running)),
          taken AS (
              INSERT INTO jobrun.lease AS l (name, fence, holder, host, pid, place, backend_pid, taken_at, beat_at,
                                             lease_until)
              SELECT name, 1, $4, $5, $6, place, pg_backend_pid(), clock_timestamp(), clock_timestamp(),
                     clock_timestamp() + interval '{} seconds'
-             FROM asked WHERE (SELECT bool_and(is_won) FROM asked)
+             FROM asked WHERE (SELECT is_won FROM locked)
              ON CONFLICT (name) DO UPDATE SET
                  fence = l.fence + 1, holder = excluded.holder, run_id = NULL, host = excluded.host, pid = excluded.pid,
                  place = excluded.place, backend_pid = excluded.backend_pid, taken_at = excluded.taken_at,
                  beat_at = excluded.beat_at, lease_until = excluded.lease_until
                  WHERE l.lease_until <= clock_timestamp() OR (l.place = excluded.place AND l.place <> '')
              RETURNING 1)
-         SELECT (SELECT bool_and(is_won) FROM asked), (SELECT count(*) FROM taken)",
+         SELECT (SELECT is_won FROM locked), (SELECT count(*) FROM taken), set_config('synchronous_commit', 'off', true),
+                set_config('application_name', $7, false){}",
         key!("name"),
         keeper::LEASE.as_secs(),
+        idle_session_timeout(server),
     );
     let pid = i64::from(*pid);
+    let name = keeper::name(names.first().map(String::as_str).unwrap_or_default());
     let values = [
-        text(&scope),
+        text(&server.schema),
         texts(&names),
         texts(&places),
         text(start),
         text(host),
         number(&pid),
+        text(&name),
     ];
     let rows = session.query(&sql, &values)?;
     let row = rows.first().ok_or_else(|| no_row("the locks"))?;
-    let (is_won, taken): (bool, i64) = (row.try_get(0)?, row.try_get(1)?);
-    if usize::try_from(taken).is_ok_and(|taken| taken == locking.locks.len()) {
+    let (is_won, taken): (Option<bool>, i64) = (row.try_get(0)?, row.try_get(1)?);
+    let Some(is_won) = is_won else {
+        return Ok(Tried::Leased);
+    };
+    if usize::try_from(taken).is_ok_and(|taken| taken == names.len()) {
         return Ok(Tried::Won);
     }
     give_back(session, start)?;
-    Ok(if is_won {
-        Tried::LeaseTaken
-    } else {
-        Tried::Locked
-    })
+    Ok(if is_won { Tried::Leased } else { Tried::Locked })
 }
 
 fn columns(locks: &[Lock]) -> (Vec<String>, Vec<String>) {
@@ -179,11 +205,11 @@ fn columns(locks: &[Lock]) -> (Vec<String>, Vec<String>) {
 
 /// Gives up all locks of the session and the leases of `start`.
 pub(super) fn give_back(session: &mut Session, start: &str) -> Answer<()> {
-    // Lost with a crash of the server it is only waited out.
+    // The commit is not waited for: lost with a crash of the server, the lease runs out.
     let sql = "WITH leases AS (
                    UPDATE jobrun.lease SET lease_until = clock_timestamp(), run_id = NULL
                    WHERE holder = $1 AND lease_until > clock_timestamp() RETURNING 1)
-               SELECT pg_advisory_unlock_all(), (SELECT count(*) FROM leases)";
+               SELECT pg_advisory_unlock_all(), (SELECT count(*) FROM leases), set_config('synchronous_commit', 'off', true)";
     session.query(sql, &[text(&start)])?;
     Ok(())
 }
@@ -207,14 +233,24 @@ fn end_lingering(session: &mut Session, locking: &Locking, scope: &str) -> Answe
 
 /// Takes those advisory locks again that the session does not hold: the leases say that they are ours. Whether it holds
 /// all of them.
-pub(super) fn relock(session: &mut Session, names: &Vec<String>, scope: &str) -> Answer<bool> {
+pub(super) fn relock(session: &mut Session, names: &Vec<String>, server: &Server) -> Answer<bool> {
+    let idle = idle_session_timeout(server);
     let sql = format!(
-        "SELECT bool_and(pg_try_advisory_lock({})) FROM unnest($2) AS a (name)",
+        "SELECT bool_and(pg_try_advisory_lock({})){idle} FROM unnest($2) AS a (name)",
         key!("name")
     );
-    let rows = session.query(&sql, &[text(&scope), texts(names)])?;
+    let rows = session.query(&sql, &[text(&server.schema), texts(names)])?;
     let row = rows.first().ok_or_else(|| no_row("the locks"))?;
     Ok(row.try_get(0)?)
+}
+
+/// The dead man's switch at the server, which has it from PostgreSQL 14 on: a session that nothing is heard of is over.
+fn idle_session_timeout(server: &Server) -> &'static str {
+    if server.version >= HAS_IDLE_SESSION_TIMEOUT {
+        ", set_config('idle_session_timeout', '30s', false)"
+    } else {
+        ""
+    }
 }
 
 /// One beat: the leases of `start` run on from now. By how many there are, whether they still are its own.
@@ -224,7 +260,7 @@ pub(super) struct Pulse {
     /// The session's process at the server.
     pub backend: i32,
     /// Advisory locks the session holds.
-    pub locks: i64,
+    pub locks: usize,
 }
 
 pub(super) fn beat(session: &mut Session, names: &Vec<String>, start: &str) -> Answer<Pulse> {
@@ -242,7 +278,7 @@ pub(super) fn beat(session: &mut Session, names: &Vec<String>, start: &str) -> A
     Ok(Pulse {
         renewed: usize::try_from(row.try_get::<_, i64>(0)?).unwrap_or_default(),
         backend: row.try_get(1)?,
-        locks: row.try_get(2)?,
+        locks: usize::try_from(row.try_get::<_, i64>(2)?).unwrap_or_default(),
     })
 }
 
@@ -258,7 +294,7 @@ pub(super) fn are_pooled(one: &mut Session, other: &mut Session) -> Answer<bool>
     Ok(first == in_transaction || first != meanwhile || in_transaction != after)
 }
 
-pub(super) fn backend(session: &mut Session) -> Answer<i32> {
+fn backend(session: &mut Session) -> Answer<i32> {
     let rows = session.query("SELECT pg_backend_pid()", &[])?;
     let row = rows.first().ok_or_else(|| no_row("the session"))?;
     Ok(row.try_get(0)?)

@@ -120,7 +120,21 @@ pub(super) fn make_manual(session: &mut Session, step: &Step) -> Answer<Task> {
     let values = [text(&step.look.job), text(&step.run), time(&step.now)];
     let rows = session.query(sql, &values)?;
     let row = rows.first().ok_or_else(|| no_row("the manual run"))?;
-    task(session, row.try_get(0)?)?.ok_or_else(|| no_row("the manual run"))
+    Ok(Task {
+        id: row.try_get(0)?,
+        slot: None,
+        nominal: None,
+        key: step.run.clone(),
+        due_at: step.now,
+        attempts: 0,
+        interruptions: 0,
+        runs: 0,
+        first_tried_at: None,
+        is_snoozed: false,
+        trigger: Trigger::Manual,
+        interval_start: None,
+        coalesced: 0,
+    })
 }
 
 /// A task by its number.

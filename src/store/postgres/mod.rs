@@ -1,6 +1,7 @@
 //! The shared store: a schema of a PostgreSQL database, used from many hosts.
 //!
-//! Two sessions at most: one that asks and writes, and while a lock is held one of its own for that (`keeper`).
+//! A start has one session, which also takes the lock; once a command runs, that session is its keeper's alone, and the
+//! result is written over another one.
 
 mod by_hand;
 pub mod connect;
@@ -17,18 +18,23 @@ mod step;
 #[cfg(test)]
 pub mod testing;
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use super::{
-    AtWork, Event, Finish, Holding, Locked, Locking, Look, Recorded, Run, SlotTask, Step, Stepped,
-    Store, StoreError, Summary, Told,
+    AtWork, Event, Finish, Holding, Locked, Locking, Look, Position, Recorded, Run, SlotTask, Step,
+    Stepped, Store, StoreError, Summary, Told,
 };
 use crate::clock::since_boot;
 use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Pause, SkipRange, State, Task, Version};
+use crate::plain;
 use connect::Settings;
 pub use keeper::Keeper;
+use open::Found;
 pub use open::check;
 pub(super) use session::DEFAULT_SCHEMA;
 use session::{Answer, Fault, Session, store_error};
@@ -38,9 +44,16 @@ const CLOCK_TRUST: Duration = Duration::from_secs(1);
 /// A session that was not used for longer is made anew: what is between may have forgotten it.
 const IDLE_TRUST: Duration = Duration::from_secs(5);
 
+/// What a session is called in `pg_stat_activity` that has no lock.
+const NAME: &str = "jobrun";
+/// How long a server that is away is waited for, unless something else is asked for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(200);
+
 /// Which server, and what of it.
 #[derive(Clone)]
-pub(super) struct Server {
+struct Server {
     settings: Settings,
     schema: String,
     /// What the store is called in messages.
@@ -50,67 +63,136 @@ pub(super) struct Server {
 }
 
 impl Server {
-    fn session(&self, name: &str) -> Result<Session, StoreError> {
-        let client = connect::connect(&self.settings, name).map_err(|error| {
+    /// A new session, and what it found.
+    fn session(&self, name: &str) -> Result<(Session, Found), StoreError> {
+        let mark = Uuid::new_v4().simple().to_string();
+        let options = format!("{} -c {}={mark}", session::options(), open::MARK);
+        let connected = connect::connect(&self.settings, name, &options).or_else(|error| {
+            // Some poolers take no options; what they would set is set later.
+            let is_pooler = error.message.contains("unsupported startup parameter");
+            let again = || connect::connect(&self.settings, name, "");
+            if is_pooler { again() } else { Err(error) }
+        });
+        let client = connected.map_err(|error| {
             let mut said = StoreError::new(&self.place, error.message);
             said.is_passing = error.is_away;
             said.hint = error.hint;
             said
         })?;
-        Ok(Session::new(client, &self.schema))
+        let mut session = Session::new(client, &self.schema);
+        let found = open::find(&mut session, &mark);
+        let found = found.map_err(|fault| store_error(&self.place, fault))?;
+        Ok((session, found))
     }
+}
+
+/// A session that two may use, one at a time; none if it was lost or not made yet.
+type Line = Arc<Mutex<Option<Session>>>;
+
+/// The session on a line, for as long as this is kept.
+fn on(line: &Line) -> MutexGuard<'_, Option<Session>> {
+    line.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An open PostgreSQL store.
 pub struct Postgres {
     server: Server,
-    session: Option<Session>,
-    /// When the session was used last, counted from boot.
+    line: Line,
+    /// The session on the line is the one with the lock: its keeper uses it as well.
+    has_lock: bool,
+    /// When the line was used last, counted from boot.
     used_at: Duration,
     /// The server's clock, and when it was read.
     clock: Option<(Instant, Duration)>,
     /// What the start is known by that holds a lease.
     start: String,
+    patience: Option<Duration>,
 }
 
 impl Postgres {
-    /// The session, made anew if there is none that can be relied on.
-    fn session(&mut self) -> Result<&mut Session, StoreError> {
+    /// Does something over the session, which is made anew if there is none that can be relied on.
+    fn once<T>(&mut self, work: impl FnOnce(&mut Session) -> Answer<T>) -> Answer<T> {
         let now = since_boot();
-        let is_stale = now.saturating_sub(self.used_at) > IDLE_TRUST;
-        let session = match self.session.take().filter(|_| !is_stale) {
-            Some(session) => session,
-            None => self.server.session("jobrun")?,
-        };
+        let is_stale = !self.has_lock && now.saturating_sub(self.used_at) > IDLE_TRUST;
         self.used_at = now;
-        Ok(self.session.insert(session))
-    }
-
-    fn once<T>(&mut self, work: impl FnOnce(&mut Session) -> Answer<T>) -> Result<T, Fault> {
-        let session = self.session().map_err(Fault::Away)?;
+        let mut line = on(&self.line);
+        let session = match line.take().filter(|_| !is_stale) {
+            Some(session) => line.insert(session),
+            None => line.insert(self.server.session(NAME).map_err(Fault::Away)?.0),
+        };
         let done = work(session);
         if let Err(Fault::Server(error)) = &done
             && session::is_broken(error)
         {
-            self.session = None;
+            *line = None;
         }
         done
     }
 
     /// Runs `work` in a transaction and names the server in what goes wrong.
-    fn write<T>(&mut self, work: impl FnOnce(&mut Session) -> Answer<T>) -> Result<T, StoreError> {
-        let written = self.once(|session| session.write(work));
-        written.map_err(|fault| store_error(&self.server.place, fault))
+    fn write<T>(
+        &mut self,
+        work: &mut dyn FnMut(&mut Session) -> Answer<T>,
+    ) -> Result<T, StoreError> {
+        self.patiently(
+            |fault| matches!(fault, Fault::Away(_)),
+            |store| store.once(|session| session.write(&mut *work)),
+        )
     }
 
-    /// Asks, and once more if the session turns out to be gone.
+    /// Asks what changes nothing, and once more should the session turn out to be gone.
     fn ask<T>(&mut self, mut work: impl FnMut(&mut Session) -> Answer<T>) -> Result<T, StoreError> {
-        let had_session = self.session.is_some();
-        let mut answer = self.once(&mut work);
-        if answer.is_err() && had_session && self.session.is_none() {
-            answer = self.once(&mut work);
+        self.patiently(
+            |fault| match fault {
+                Fault::Away(_) => true,
+                Fault::Server(error) => session::is_broken(error),
+                Fault::Row(_) | Fault::LeaseLost => false,
+            },
+            |store| store.once(&mut work),
+        )
+    }
+
+    /// Tries for as long as patience lasts what may be tried again, at least twice if only the session was gone.
+    fn patiently<T>(
+        &mut self,
+        may_try_again: impl Fn(&Fault) -> bool,
+        mut call: impl FnMut(&mut Self) -> Answer<T>,
+    ) -> Result<T, StoreError> {
+        let until = since_boot() + self.patience.unwrap_or(PATIENCE);
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let fault = match call(self) {
+                Ok(value) => return Ok(value),
+                Err(fault) => fault,
+            };
+            let may_try_again = may_try_again(&fault);
+            let was_session = matches!(fault, Fault::Server(_)) && tries == 1;
+            let error = store_error(&self.server.place, fault);
+            let is_over = since_boot() >= until && !was_session;
+            if !may_try_again || !error.is_passing || is_over {
+                return Err(error);
+            }
+            if !was_session {
+                std::thread::sleep(PAUSE);
+            }
         }
-        answer.map_err(|fault| store_error(&self.server.place, fault))
+    }
+
+    /// Refuses a pooler that would give the session of the lock to others.
+    fn refuse_pooler(&mut self) -> Result<(), StoreError> {
+        let place = self.server.place.clone();
+        let (mut other, _) = self.server.session(NAME)?;
+        let is_pooled = self.ask(|session| lease::are_pooled(session, &mut other))?;
+        if !is_pooled {
+            return self.ask(Session::own);
+        }
+        let message =
+            "this is a transaction pooler, and a lock needs a session connection of its own";
+        let mut error = StoreError::new(&place, message)
+            .hint("connect to the server itself, or to a pool with `pool_mode = session`");
+        error.is_refused = true;
+        Err(error)
     }
 }
 
@@ -128,47 +210,42 @@ impl Store for Postgres {
         Ok(now)
     }
 
-    fn set_patience(&mut self, _patience: Option<Duration>) {}
+    fn set_patience(&mut self, patience: Option<Duration>) {
+        self.patience = patience;
+    }
 
     fn lock(&mut self, locking: &Locking, told: Told) -> Result<Locked, StoreError> {
         self.start.clone_from(&locking.runner.start);
-        match self.ask(|session| lease::look(session, &locking.locks))? {
-            lease::Standing::Busy(holding) => return Ok(Locked::Busy(holding)),
-            lease::Standing::Silent { holding, left } => {
-                return Ok(Locked::Silent { holding, left });
-            }
-            lease::Standing::Free => {}
+        if !self.ask(|session| Ok(session.is_own))? {
+            self.refuse_pooler()?;
         }
-        let job = locking.locks.first().map(|lock| lock.name.as_str());
-        let mut own = self
-            .server
-            .session(&keeper::name(job.unwrap_or_default()))?;
-        if self.ask(|session| lease::are_pooled(&mut own, session))? {
-            return Err(self.pooled());
-        }
-        let place = self.server.place.clone();
-        let failed = |fault: Fault| store_error(&place, fault);
-        let backend = keeper::set_up(&mut own, self.server.version).map_err(failed)?;
-        let sent = since_boot();
-        let taken = lease::take(&mut own, locking, &self.server.schema).map_err(failed)?;
-        match taken {
-            lease::Taken::Yes => {
-                let keeper = Keeper::start(self.server.clone(), own, backend, locking, told, sent);
-                let keeper = keeper.map_err(|error| {
-                    StoreError::new(&place, format!("cannot keep a lock: {error}"))
-                })?;
-                Ok(Locked::Won(Some(keeper)))
-            }
-            lease::Taken::No => {
-                let name = job.unwrap_or_default().to_owned();
-                let holding = self.ask(|session| lease::holding(session, &name))?;
-                Ok(Locked::Busy(holding.unwrap_or_else(|| self.unknown(name))))
+        let server = self.server.clone();
+        let mut sent = since_boot();
+        let standing = self.ask(|session| {
+            sent = since_boot();
+            lease::take(session, locking, &server)
+        })?;
+        match standing {
+            lease::Standing::Busy(holding) => Ok(Locked::Busy(holding)),
+            lease::Standing::Silent { holding, left } => Ok(Locked::Silent { holding, left }),
+            lease::Standing::Free => {
+                self.has_lock = true;
+                let keeper = Keeper::start(server, self.line.clone(), locking, told, sent);
+                let failed = |error| {
+                    let message = format!("cannot keep a lock: {}", plain::error(&error));
+                    StoreError::new(&self.server.place, message)
+                };
+                Ok(Locked::Won(Some(keeper.map_err(failed)?)))
             }
         }
     }
 
     fn holding(&mut self, name: &str) -> Result<Option<Holding>, StoreError> {
         self.ask(|session| lease::holding(session, name))
+    }
+
+    fn position(&mut self, job: &str, now: Instant) -> Result<Position, StoreError> {
+        self.ask(|session| state::position(session, job, now))
     }
 
     fn cursor(&mut self, job: &str) -> Result<Option<Instant>, StoreError> {
@@ -184,15 +261,15 @@ impl Store for Postgres {
         step: &Step,
         decide: &mut dyn FnMut(&State) -> Decision,
     ) -> Result<Stepped, StoreError> {
-        self.write(|session| step::step(session, step, decide))
+        self.write(&mut |session| step::step(session, step, decide))
     }
 
     fn add_note(&mut self, run: &str, note: &str) -> Result<(), StoreError> {
-        self.write(|session| finish::add_note(session, run, note))
+        self.write(&mut |session| finish::add_note(session, run, note))
     }
 
     fn add_event(&mut self, job: &str, event: &Event) -> Result<(), StoreError> {
-        self.write(|session| by_hand::insert_event(session, job, event))
+        self.write(&mut |session| by_hand::insert_event(session, job, event))
     }
 
     fn at_work(&mut self, job: &str) -> Result<Option<AtWork>, StoreError> {
@@ -200,7 +277,7 @@ impl Store for Postgres {
     }
 
     fn abandon(&mut self, job: &str, event: &Event) -> Result<(), StoreError> {
-        self.write(|session| by_hand::abandon(session, job, event))
+        self.write(&mut |session| by_hand::abandon(session, job, event))
     }
 
     /// A commit is on the server's disk when it is answered.
@@ -208,15 +285,28 @@ impl Store for Postgres {
         Ok(true)
     }
 
-    fn settle(&mut self) {}
+    /// From now on the session with the lock is that of its keeper alone: a command runs.
+    fn settle(&mut self) {
+        if self.has_lock {
+            self.line = Line::default();
+            self.has_lock = false;
+        }
+    }
 
     fn finish(&mut self, finish: &Finish) -> Result<Recorded, StoreError> {
         let start = self.start.clone();
-        self.write(|session| finish::finish(session, finish, &start))
+        if finish.pause_after.is_some() {
+            return self.write(&mut |session| finish::finish(session, finish, &start));
+        }
+        // One statement, where its session makes that a transaction of the right kind.
+        self.ask(|session| match session.is_own {
+            true => finish::finish(session, finish, &start),
+            false => session.write(|session| finish::finish(session, finish, &start)),
+        })
     }
 
     fn count_busy(&mut self, job: &str, now: Instant) -> Result<(), StoreError> {
-        self.write(|session| by_hand::count_busy(session, job, now))
+        self.write(&mut |session| by_hand::count_busy(session, job, now))
     }
 
     fn busy_count(&mut self, job: &str) -> Result<u64, StoreError> {
@@ -224,7 +314,7 @@ impl Store for Postgres {
     }
 
     fn pause(&mut self, job: &str, pause: &Pause, event: &Event) -> Result<(), StoreError> {
-        self.write(|session| pause::pause(session, job, pause, event))
+        self.write(&mut |session| pause::pause(session, job, pause, event))
     }
 
     fn resume(
@@ -233,7 +323,7 @@ impl Store for Postgres {
         is_caught_up: bool,
         event: &Event,
     ) -> Result<Option<Pause>, StoreError> {
-        self.write(|session| pause::resume(session, job, is_caught_up, event))
+        self.write(&mut |session| pause::resume(session, job, is_caught_up, event))
     }
 
     fn paused(&mut self, job: &str, now: Instant) -> Result<Option<Pause>, StoreError> {
@@ -247,7 +337,7 @@ impl Store for Postgres {
         version: Option<&Version>,
         event: &Event,
     ) -> Result<(), StoreError> {
-        self.write(|session| by_hand::set_cursor(session, job, to, version, event))
+        self.write(&mut |session| by_hand::set_cursor(session, job, to, version, event))
     }
 
     fn jobs(&mut self) -> Result<Vec<String>, StoreError> {
@@ -310,29 +400,5 @@ impl Store for Postgres {
 
     fn versions(&mut self, job: &str) -> Result<Vec<Version>, StoreError> {
         self.ask(|session| state::versions(session, job))
-    }
-}
-
-impl Postgres {
-    /// Somebody who has just taken the lock, and said nothing yet.
-    fn unknown(&self, name: String) -> Holding {
-        let since = self.clock.map_or(Instant::UNIX_EPOCH, |(now, _)| now);
-        Holding {
-            name,
-            host: "another host".to_owned(),
-            pid: 0,
-            run_id: None,
-            since,
-            place: String::new(),
-        }
-    }
-
-    fn pooled(&self) -> StoreError {
-        let message =
-            "this is a transaction pooler, and a lock needs a session connection of its own";
-        let mut error = StoreError::new(&self.server.place, message)
-            .hint("connect to the server itself, or to a pool with `pool_mode = session`");
-        error.is_refused = true;
-        error
     }
 }

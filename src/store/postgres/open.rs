@@ -1,12 +1,13 @@
 //! Opening the store: the server's version and clock, and the numbered changes of the schema.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use chrono::{TimeDelta, Utc};
 use postgres::error::SqlState;
 
-use super::session::{Answer, Fault, Session, json, no_row, quoted, store_error, text};
-use super::{Postgres, Server};
+use super::session::{Answer, Fault, Session, no_row, quoted, text, whole_millis};
+use super::{NAME, Postgres, Server};
 use crate::clock::since_boot;
 use crate::domain::schedule::Instant;
 use crate::store::schema::Schema;
@@ -23,32 +24,47 @@ const GOOD_SERVER: i32 = 140_000;
 /// A host whose clock is further off than this is told so.
 const SKEW: TimeDelta = TimeDelta::seconds(5);
 
-/// What one look says about the store.
-struct Found {
-    now: Instant,
-    version: i32,
+/// The setting a session is marked by.
+pub(super) const MARK: &str = "jobrun_session.mark";
+
+/// What one look says about the server and the store.
+pub(super) struct Found {
+    pub(super) now: Instant,
+    pub(super) version: i32,
     /// None if there is no store yet.
     schema: Option<Schema>,
 }
 
-fn find(session: &mut Session) -> Answer<Found> {
-    let about = "SELECT date_trunc('milliseconds', clock_timestamp()), current_setting('server_version_num')::integer";
-    let sql = format!("{about}, (SELECT json_object_agg(key, value)::text FROM jobrun.meta)");
+/// The first thing asked in a session. Nobody is between us and the server if the session has the mark it was asked for
+/// with: a pooler that takes such a wish does not pass it on.
+pub(super) fn find(session: &mut Session, mark: &str) -> Answer<Found> {
+    // Plain columns: in a new session each function of the server has to be looked up.
+    let about = format!(
+        "SELECT clock_timestamp(), current_setting('server_version_num'), pg_backend_pid(),
+                current_setting('{MARK}', true)"
+    );
+    let sql = format!("{about}, key, value FROM jobrun.meta");
     let (rows, has_store) = match session.query(&sql, &[]) {
         Ok(rows) => (rows, true),
-        Err(Fault::Server(error)) if is_missing(&error) => (session.query(about, &[])?, false),
+        Err(Fault::Server(error)) if is_missing(&error) => (session.query(&about, &[])?, false),
         Err(fault) => return Err(fault),
     };
     let row = rows.first().ok_or_else(|| no_row("the server"))?;
     let schema = if has_store {
-        let said: Option<&str> = row.try_get(2)?;
-        Some(schema(json(said.unwrap_or("{}"))?))
+        let said = |row: &postgres::Row| Ok((row.try_get(4)?, row.try_get(5)?));
+        let said: Answer<BTreeMap<String, String>> = rows.iter().map(said).collect();
+        Some(schema(said?))
     } else {
         None
     };
+    if !mark.is_empty() {
+        session.backend = row.try_get(2)?;
+        session.is_own = row.try_get::<_, Option<&str>>(3)? == Some(mark);
+    }
+    let version: &str = row.try_get(1)?;
     Ok(Found {
-        now: row.try_get(0)?,
-        version: row.try_get(1)?,
+        now: whole_millis(row.try_get(0)?),
+        version: version.parse().unwrap_or_default(),
         schema,
     })
 }
@@ -81,7 +97,7 @@ impl Postgres {
         };
         if !is_current {
             let name = database.schema.clone();
-            store.write(|session| migrate(session, &name))?;
+            store.write(&mut |session| migrate(session, &name))?;
         }
         let is_nobodys = match &found.schema {
             Some(schema) => schema.refuse_other(&place, environment)?,
@@ -118,8 +134,7 @@ impl Postgres {
             place: database.settings.name(),
             version: 0,
         };
-        let mut session = server.session("jobrun")?;
-        let found = find(&mut session).map_err(|fault| store_error(&server.place, fault))?;
+        let (session, found) = server.session(NAME)?;
         if found.version < OLDEST_SERVER {
             let message = format!(
                 "it is PostgreSQL {}, and jobrun needs 12 or newer",
@@ -132,20 +147,22 @@ impl Postgres {
                 version: found.version,
                 ..server
             },
-            session: Some(session),
+            line: Arc::new(Mutex::new(Some(session))),
+            has_lock: false,
             used_at: since_boot(),
             clock: Some((found.now, since_boot())),
             start: String::new(),
+            patience: None,
         };
         Ok((store, found))
     }
 
     /// Marks the store as that of an environment, unless somebody else has just done so.
     fn settle_in(&mut self, environment: &str) -> Result<(), StoreError> {
-        let named = self.write(|session| {
+        let named = self.write(&mut |session| {
             let sql = "INSERT INTO jobrun.meta (key, value) VALUES ('environment', $1) ON CONFLICT DO NOTHING";
             session.execute(sql, &[text(&environment)])?;
-            find(session)
+            find(session, "")
         })?;
         if let Some(schema) = named.schema {
             schema.refuse_other(&self.server.place, Some(environment))?;
@@ -169,7 +186,7 @@ fn migrate(session: &mut Session, schema: &str) -> Answer<()> {
     if !has_meta {
         session.batch("CREATE TABLE jobrun.meta (key text PRIMARY KEY, value text NOT NULL)")?;
     }
-    let version = find(session)?.schema.map_or(0, |schema| schema.version);
+    let version = find(session, "")?.schema.map_or(0, |schema| schema.version);
     for migration in MIGRATIONS.iter().skip(version) {
         session.batch(migration)?;
     }

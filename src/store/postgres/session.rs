@@ -11,11 +11,28 @@ use crate::store::StoreError;
 
 /// The schema that the SQL of this module names; another one takes its place.
 pub(in crate::store) const DEFAULT_SCHEMA: &str = "jobrun";
-/// What every transaction that writes begins with, in one round trip: a role or a database may have other defaults. Set
-/// for the transaction only, so that nothing is left with whoever gets the session from a pooler.
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = on; \
-                     SET LOCAL statement_timeout = '30s'; SET LOCAL lock_timeout = '20s'; \
-                     SET LOCAL idle_in_transaction_session_timeout = '60s'";
+/// What holds in a session of ours whatever the defaults of its role and database are: commits are waited for,
+/// transactions see what others have committed, and nothing is waited for without end. A session that a frozen host
+/// leaves behind in a transaction is over long before its lease.
+const SETTINGS: [(&str, &str); 10] = [
+    ("synchronous_commit", "on"),
+    ("default_transaction_isolation", "read committed"),
+    ("default_transaction_read_only", "off"),
+    ("statement_timeout", "30s"),
+    ("lock_timeout", "20s"),
+    ("idle_in_transaction_session_timeout", "10s"),
+    ("tcp_keepalives_idle", "5"),
+    ("tcp_keepalives_interval", "5"),
+    ("tcp_keepalives_count", "3"),
+    ("tcp_user_timeout", "15s"),
+];
+
+/// [`SETTINGS`] as the options of a new session, which cost no round trip.
+pub(super) fn options() -> String {
+    let escaped = |value: &str| value.replace(' ', "\\ ");
+    let options = SETTINGS.map(|(name, value)| format!("-c {name}={}", escaped(value)));
+    options.join(" ")
+}
 
 /// A bound value and the type it travels as: with it a statement is one round trip, not two.
 pub(super) type Bound<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -78,12 +95,21 @@ pub(super) struct Session {
     pub(super) client: Client,
     /// Quoted; none if it is the default one.
     schema: Option<String>,
+    /// Its process at the server.
+    pub(super) backend: i32,
+    /// Nobody is between us and the server who may give the session to others: what we set in it holds.
+    pub(super) is_own: bool,
 }
 
 impl Session {
     pub(super) fn new(client: Client, schema: &str) -> Self {
         let schema = (schema != DEFAULT_SCHEMA).then(|| quoted(schema));
-        Self { client, schema }
+        Self {
+            client,
+            schema,
+            backend: 0,
+            is_own: false,
+        }
     }
 
     /// The statement, about the schema in use.
@@ -118,11 +144,9 @@ impl Session {
         sql: &str,
         values: &[Bound<'_>],
     ) -> Answer<Vec<T>> {
-        let rows = self.query(
-            &format!("SELECT row_to_json(x)::text FROM ({sql}) x"),
-            values,
-        )?;
-        rows.iter().map(|row| json(row.get(0))).collect()
+        let sql = format!("SELECT row_to_json(x)::text FROM ({sql}) x");
+        let rows = self.query(&sql, values)?;
+        rows.iter().map(|row| json(row.try_get(0)?)).collect()
     }
 
     /// The first row, likewise.
@@ -136,7 +160,7 @@ impl Session {
 
     /// Runs `work` in a transaction; none of it stays if it fails.
     pub(super) fn write<T>(&mut self, work: impl FnOnce(&mut Self) -> Answer<T>) -> Answer<T> {
-        self.client.batch_execute(BEGIN)?;
+        self.begin()?;
         match work(self) {
             Ok(value) => {
                 self.client.batch_execute("COMMIT")?;
@@ -150,12 +174,41 @@ impl Session {
         }
     }
 
+    /// Begins a transaction. In a session that a pooler may give to others what is set holds for the transaction only,
+    /// so that nothing is left with them.
+    fn begin(&mut self) -> Answer<()> {
+        if self.is_own {
+            return Ok(self.client.batch_execute("BEGIN")?);
+        }
+        let local = SETTINGS
+            .iter()
+            .filter(|(name, _)| !name.starts_with("default_"));
+        let local: String = local
+            .map(|(name, value)| format!("; SET LOCAL {name} = '{value}'"))
+            .collect();
+        let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE{local}");
+        Ok(self.client.batch_execute(&begin)?)
+    }
+
+    /// Makes it a session whose settings hold, after a pooler was found to keep it for us.
+    pub(super) fn own(&mut self) -> Answer<()> {
+        let set = SETTINGS.map(|(name, value)| format!("SET {name} = '{value}'"));
+        self.batch(&set.join("; "))?;
+        self.is_own = true;
+        Ok(())
+    }
+
     /// The server's clock, in whole milliseconds.
     pub(super) fn now(&mut self) -> Answer<Instant> {
-        let rows = self.query("SELECT date_trunc('milliseconds', clock_timestamp())", &[])?;
+        let rows = self.query("SELECT clock_timestamp()", &[])?;
         let row = rows.first().ok_or_else(|| no_row("the clock"))?;
-        Ok(row.try_get(0)?)
+        Ok(whole_millis(row.try_get(0)?))
     }
+}
+
+/// The instant without the part of a millisecond.
+pub(super) fn whole_millis(at: Instant) -> Instant {
+    Instant::from_timestamp_millis(at.timestamp_millis()).unwrap_or(at)
 }
 
 /// What the server wrote in JSON.
@@ -193,10 +246,11 @@ fn is_passing(error: &postgres::Error) -> bool {
     let Some(code) = error.code() else {
         return true;
     };
-    let class = &code.code()[..2];
-    // Of the connection, of resources (a full disk, too many connections), of an operator's hand; and what is tried
-    // again by nature: a deadlock, a lock or a statement that took too long, a server that takes no writes for now.
-    ["08", "40", "53", "57", "58"].contains(&class)
+    // Classes: of the connection, of resources (a full disk, too many connections), of an operator's hand; and what is
+    // tried again by nature: a deadlock, a lock or a statement that took too long, a server that takes no writes for now.
+    ["08", "40", "53", "57", "58"]
+        .iter()
+        .any(|class| code.code().starts_with(class))
         || [
             SqlState::LOCK_NOT_AVAILABLE,
             SqlState::READ_ONLY_SQL_TRANSACTION,
@@ -211,10 +265,8 @@ pub(super) fn store_error(place: &str, fault: Fault) -> StoreError {
         Fault::Server(error) => server_error(place, &error),
         Fault::Row(why) => StoreError::new(place, format!("a row cannot be read: {why}")),
         Fault::LeaseLost => {
-            let mut lost = StoreError::new(
-                place,
-                "the job's lease is lost: another start may have taken over",
-            );
+            let message = "the job's lease is lost: another start may have taken over";
+            let mut lost = StoreError::new(place, message);
             lost.is_lock_lost = true;
             lost
         }
@@ -222,26 +274,24 @@ pub(super) fn store_error(place: &str, fault: Fault) -> StoreError {
 }
 
 fn server_error(place: &str, error: &postgres::Error) -> StoreError {
+    let cause = || std::error::Error::source(error).map(ToString::to_string);
     let message = match error.as_db_error() {
         Some(said) => format!("{} ({})", said.message(), said.code().code()),
         None if error.is_closed() => "the connection was lost".to_owned(),
         None => {
-            let cause = std::error::Error::source(error).map(ToString::to_string);
-            format!(
-                "the connection failed: {}",
-                plain::text(&cause.unwrap_or_else(|| error.to_string()))
-            )
+            let cause = cause().unwrap_or_else(|| error.to_string());
+            format!("the connection failed: {}", plain::text(&cause))
         }
     };
     let mut said = StoreError::new(place, message);
     said.is_passing = is_passing(error);
     match error.code() {
         Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => said.hint(
-            "the role needs USAGE and CREATE on the schema: `CREATE SCHEMA jobrun AUTHORIZATION …` by the database's owner",
+            "the schema has to be the role's own: `CREATE SCHEMA … AUTHORIZATION …` by the database's owner",
         ),
-        Some(code) if *code == SqlState::READ_ONLY_SQL_TRANSACTION => {
-            said.hint("it is a standby, or read-only: `target_session_attrs=read-write` finds the primary of several hosts")
-        }
+        Some(code) if *code == SqlState::READ_ONLY_SQL_TRANSACTION => said.hint(
+            "it is a standby, or read-only: `target_session_attrs=read-write` finds the primary of several hosts",
+        ),
         Some(_) | None => said,
     }
 }

@@ -4,9 +4,9 @@ use serde::Deserialize;
 
 use super::session::{Answer, Session, flag, json, local, no_row, number, small, text, time};
 use crate::domain::schedule::Instant;
-use crate::domain::state::{Pause, RunId, State, Task, Version};
+use crate::domain::state::{Pause, State, Task, Version};
 use crate::store::pauses::Pauses;
-use crate::store::{AtWork, Head, Look};
+use crate::store::{AtWork, Head, Look, Position};
 
 /// Versions of a schedule that a decision looks at: more edits than this within a day do not count as returning.
 const VERSIONS_SEEN: u32 = 100;
@@ -38,42 +38,68 @@ struct Loaded {
     held: Vec<Held>,
 }
 
-#[derive(Deserialize)]
-struct Position {
-    cursor: Option<Instant>,
-    busy_count: u64,
-}
-
-fn position(session: &mut Session, job: &str) -> Answer<Option<Position>> {
-    let sql = "SELECT cursor, busy_count FROM jobrun.job WHERE job = $1";
-    session.row(sql, &[text(&job)])
+/// Where a job stands at `now`; in one round trip, if nothing waits.
+pub(super) fn position(session: &mut Session, job: &str, now: Instant) -> Answer<Position> {
+    // Plain columns: in a new session each function of the server has to be looked up.
+    let sql = "SELECT j.cursor, j.busy_count,
+            (SELECT fingerprint FROM jobrun.schedule WHERE job = $1 ORDER BY id DESC LIMIT 1),
+            EXISTS (SELECT FROM jobrun.task WHERE job = $1 AND status = 'pending'),
+            EXISTS (SELECT FROM jobrun.task
+                    WHERE job = $1 AND (status = 'running' OR (status = 'pending' AND trigger = 'manual'))),
+            EXISTS (SELECT FROM jobrun.pause WHERE job = $1 AND (until_at IS NULL OR until_at > $2))
+         FROM jobrun.job j WHERE j.job = $1";
+    let rows = session.query(sql, &[text(&job), time(&now)])?;
+    // Of a job that was never seen there is nothing else: all that writes about one makes its row first.
+    let Some(row) = rows.first() else {
+        return Ok(Position::default());
+    };
+    let (has_pending, may_be_at_work, is_paused): (bool, bool, bool) =
+        (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
+    let busy_count: i64 = row.try_get(1)?;
+    Ok(Position {
+        cursor: row.try_get(0)?,
+        busy_count: busy_count.unsigned_abs(),
+        pause: if is_paused {
+            pauses(session, job, None, now)?.active
+        } else {
+            None
+        },
+        fingerprint: row.try_get(2)?,
+        has_open_tasks: has_pending || may_be_at_work,
+        at_work: if may_be_at_work {
+            at_work(session, job)?
+        } else {
+            None
+        },
+    })
 }
 
 pub(super) fn cursor(session: &mut Session, job: &str) -> Answer<Option<Instant>> {
-    Ok(position(session, job)?.and_then(|position| position.cursor))
+    let sql = "SELECT cursor FROM jobrun.job WHERE job = $1";
+    let rows = session.query(sql, &[text(&job)])?;
+    Ok(match rows.first() {
+        Some(row) => row.try_get(0)?,
+        None => None,
+    })
 }
 
 pub(super) fn busy_count(session: &mut Session, job: &str) -> Answer<u64> {
-    Ok(position(session, job)?.map_or(0, |position| position.busy_count))
+    let sql = "SELECT busy_count FROM jobrun.job WHERE job = $1";
+    let rows = session.query(sql, &[text(&job)])?;
+    let count: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
+    Ok(count.unsigned_abs())
 }
 
 /// The newest run of task `t` that is marked as running.
 const RUNNING: &str = "(SELECT r.id FROM jobrun.run r WHERE r.job = $1 AND r.outcome = 'running' AND r.task_id = t.id \
                        ORDER BY r.seq DESC LIMIT 1)";
 
-#[derive(Deserialize)]
-struct Claimant {
-    lease: Option<String>,
-    run: Option<RunId>,
-}
-
 pub(super) fn at_work(session: &mut Session, job: &str) -> Answer<Option<AtWork>> {
     let sql = format!(
         "SELECT claim_lease AS lease, {RUNNING} AS run FROM jobrun.task t
          WHERE job = $1 AND status = 'running' LIMIT 1"
     );
-    let found: Option<Claimant> = session.row(&sql, &[text(&job)])?;
-    Ok(found.map(|Claimant { lease, run }| AtWork { lease, run }))
+    session.row(&sql, &[text(&job)])
 }
 
 /// The state that `look` asks for.
@@ -86,8 +112,7 @@ pub(super) fn load(session: &mut Session, look: &Look) -> Answer<State> {
     };
     let mut parts = vec![
         "'is_clock_shared', true".to_owned(),
-        "'cursor', (SELECT cursor FROM jobrun.job WHERE job = $1)".to_owned(),
-        "'interval_end', (SELECT interval_end FROM jobrun.job WHERE job = $1)".to_owned(),
+        "'cursor', j.cursor, 'interval_end', j.interval_end".to_owned(),
     ];
     let mut part = |name: &str, value: &str| parts.push(format!("'{name}', {value}"));
     let lookback = look.lookback.unwrap_or(crate::domain::state::Lookback {
@@ -119,12 +144,12 @@ pub(super) fn load(session: &mut Session, look: &Look) -> Answer<State> {
             part("succeeded", succeeded);
         }
     }
-    let running = tasks(&format!(", {RUNNING} AS run"), "t.status = 'running'");
-    let by_hand = "t.status = 'pending' AND t.trigger = 'manual' AND t.id IS DISTINCT FROM $5";
-    let by_hand = tasks(", NULL", by_hand);
+    let left = tasks(
+        &format!(", CASE WHEN t.status = 'running' THEN {RUNNING} END AS run"),
+        "(t.status = 'running' OR (t.status = 'pending' AND t.trigger = 'manual')) AND (t.status = 'running' OR t.id IS DISTINCT FROM $5)",
+    );
     let left = format!(
-        "(SELECT coalesce(json_agg(json_build_object('task', row_to_json(x), 'run', x.run)), '[]')
-          FROM ({running} UNION ALL {by_hand}) x)"
+        "(SELECT coalesce(json_agg(json_build_object('task', row_to_json(x), 'run', x.run)), '[]') FROM ({left}) x)"
     );
     part("left", &left);
     let condition = match look.head {
@@ -150,10 +175,11 @@ pub(super) fn load(session: &mut Session, look: &Look) -> Answer<State> {
     }
     let held = format!(
         "SELECT id, {PAUSE} FROM jobrun.pause WHERE job = $1 AND (until_at IS NULL OR until_at > least($6,
-             coalesce((SELECT cursor FROM jobrun.job WHERE job = $1), $7)))"
+             coalesce(j.cursor, $7)))"
     );
     let sql = format!(
-        "SELECT json_build_object('state', json_build_object({}), 'held', {})::text",
+        "SELECT json_build_object('state', json_build_object({}), 'held', {})::text
+         FROM (SELECT 1) one LEFT JOIN jobrun.job j ON j.job = $1",
         parts.join(", "),
         list(&held, "x.id"),
     );

@@ -15,7 +15,7 @@ pub(super) fn step(
     step: &Step,
     decide: &mut dyn FnMut(&State) -> Decision,
 ) -> Answer<Stepped> {
-    let fence = hold(session, &step.look.job, &step.runner.start)?;
+    let (fence, is_seen) = hold(session, &step.look.job, &step.runner.start)?;
     let state = state::load(session, &step.look)?;
     // Claimed before, but the answer was lost with the connection: what was begun is gone on with.
     if state
@@ -39,7 +39,7 @@ pub(super) fn step(
             pause::after_failures(session, recovered.task.id, limit, step.now)?;
         }
     }
-    if decision.changes() && state.cursor.is_none() {
+    if decision.changes() && !is_seen {
         see_job(session, &step.look.job, step.now)?;
     }
     let planned = match &decision.plan {
@@ -71,15 +71,15 @@ pub(super) fn step(
 }
 
 /// Holds on to the job's row and its lease until the transaction ends: whoever would take the lease over waits for that.
-/// The fence, if the lease is still this start's.
-fn hold(session: &mut Session, job: &str, start: &str) -> Answer<i64> {
+/// The fence, if the lease is still this start's, and whether the job was ever seen.
+fn hold(session: &mut Session, job: &str, start: &str) -> Answer<(i64, bool)> {
     let sql = "WITH job AS MATERIALIZED (SELECT FROM jobrun.job WHERE job = $1 FOR NO KEY UPDATE),
                     lease AS MATERIALIZED (SELECT fence FROM jobrun.lease
                         WHERE name = $1 AND holder = $2 AND lease_until > clock_timestamp() FOR SHARE)
                SELECT fence, (SELECT count(*) FROM job) FROM lease";
     let rows = session.query(sql, &[text(&job), text(&start)])?;
     let row = rows.first().ok_or(Fault::LeaseLost)?;
-    Ok(row.try_get(0)?)
+    Ok((row.try_get(0)?, row.try_get::<_, i64>(1)? > 0))
 }
 
 /// The claim that a step of the same name has made already.

@@ -22,8 +22,8 @@ use rusqlite::{Connection, Row, TransactionBehavior};
 use rustix::io::Errno;
 
 use super::{
-    AtWork, Event, Finish, Holding, Locked, Locking, Look, Recorded, Run, SlotTask, Step, Stepped,
-    Store, StoreError, Summary, Told,
+    AtWork, Event, Finish, Holding, Locked, Locking, Look, Position, Recorded, Run, SlotTask, Step,
+    Stepped, Store, StoreError, Summary, Told,
 };
 use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
@@ -73,6 +73,15 @@ impl Sqlite {
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
         self.write_and(work, |_| false)
+    }
+
+    /// Of a copy of the file, whoever is at the original is not at the job.
+    fn of_this_file(&self, at_work: AtWork) -> AtWork {
+        let suffix = format!(" {}", place::identity(&self.path));
+        let lease = at_work
+            .lease
+            .and_then(|lease| Some(lease.strip_suffix(&suffix)?.to_owned()));
+        AtWork { lease, ..at_work }
     }
 
     fn flush(&mut self) -> Result<(), StoreError> {
@@ -137,6 +146,14 @@ impl Store for Sqlite {
         }
     }
 
+    fn position(&mut self, job: &str, now: Instant) -> Result<Position, StoreError> {
+        let position = self.ask(|db| state::standing(db, job, now))?;
+        Ok(Position {
+            at_work: position.at_work.map(|at_work| self.of_this_file(at_work)),
+            ..position
+        })
+    }
+
     fn cursor(&mut self, job: &str) -> Result<Option<Instant>, StoreError> {
         self.ask(|db| state::cursor(db, job))
     }
@@ -164,15 +181,8 @@ impl Store for Sqlite {
     }
 
     fn at_work(&mut self, job: &str) -> Result<Option<AtWork>, StoreError> {
-        // Of a copy of the file, whoever is at the original is not at the job.
-        let suffix = format!(" {}", place::identity(&self.path));
         let at_work = self.ask(|db| state::at_work(db, job))?;
-        Ok(at_work.map(|at_work| AtWork {
-            lease: at_work
-                .lease
-                .and_then(|lease| Some(lease.strip_suffix(&suffix)?.to_owned())),
-            ..at_work
-        }))
+        Ok(at_work.map(|at_work| self.of_this_file(at_work)))
     }
 
     fn abandon(&mut self, job: &str, event: &Event) -> Result<(), StoreError> {

@@ -6,7 +6,7 @@ use super::{Local, NOMINAL, instant, maybe_instant, pause, word};
 use crate::domain::lifecycle::{SNOOZED, Status, Trigger};
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Left, Lookback, Settled, Spec, State, Task, Version};
-use crate::store::{AtWork, Head, Look};
+use crate::store::{AtWork, Head, Look, Position as Standing};
 
 /// Versions of a schedule that a decision looks at: more edits than this within a day do not count as returning.
 const VERSIONS_SEEN: u32 = 100;
@@ -38,6 +38,26 @@ fn position(db: &Connection, job: &str) -> rusqlite::Result<Position> {
         })
     });
     Ok(position.optional()?.unwrap_or_default())
+}
+
+/// Where a job stands at `now`.
+pub(super) fn standing(db: &Connection, job: &str, now: Instant) -> rusqlite::Result<Standing> {
+    let position = position(db, job)?;
+    let mut fingerprint = db.prepare_cached(
+        "SELECT fingerprint FROM jobrun_schedule WHERE job = ?1 ORDER BY id DESC LIMIT 1",
+    )?;
+    let at_work = at_work(db, job)?;
+    let mut pending = db.prepare_cached(
+        "SELECT 1 FROM jobrun_task WHERE job = ?1 AND status = 'pending' LIMIT 1",
+    )?;
+    Ok(Standing {
+        cursor: position.cursor,
+        busy_count: position.busy_count,
+        pause: pause::active(db, job, now)?,
+        fingerprint: fingerprint.query_row([job], |row| row.get(0)).optional()?,
+        has_open_tasks: at_work.is_some() || pending.exists([job])?,
+        at_work,
+    })
 }
 
 pub(super) fn cursor(db: &Connection, job: &str) -> rusqlite::Result<Option<Instant>> {

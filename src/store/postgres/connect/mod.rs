@@ -1,41 +1,95 @@
-//! stub
-use std::path::PathBuf;
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings(String);
+//! Connecting to PostgreSQL where libpq would, with the driver doing the talking.
+//!
+//! The rules are those of the PostgreSQL manual, chapter "libpq": "Connection Strings", "Parameter Key Words",
+//! "Environment Variables", "The Password File", "The Connection Service File", "SSL Support". The driver knows fewer of
+//! them, so everything is read here and it is given one server at a time: `settings` (what is written, in the form of
+//! `url` or of `pairs`) → `values` (completed by `service` and environment) → `target` (typed) → `dial` (a session, or why
+//! not in the words of `refusal`).
+
+mod around;
+mod bounded;
+mod dial;
+mod keywords;
+mod pairs;
+mod passfile;
+mod password;
+mod refusal;
+mod service;
+mod session;
+mod settings;
+mod target;
+#[cfg(test)]
+mod tests;
+mod tls;
+mod url;
+mod values;
+
+use std::fmt;
+
+use postgres::Client;
+
+use around::Around;
+use password::Passwords;
+pub use settings::Settings;
+use target::Target;
+use values::Values;
+
+/// Why there is no connection.
 #[derive(Debug)]
 pub struct ConnectError {
+    /// In one line, without a secret.
     pub message: String,
+    /// The way out.
     pub hint: Option<String>,
+    /// Whether trying again later may help.
     pub is_away: bool,
 }
-impl Settings {
-    pub fn parse(text: &str) -> Result<Self, String> {
-        Ok(Self(text.to_owned()))
+
+impl ConnectError {
+    /// Nothing but a change of the settings or of the server helps.
+    fn wrong(message: String) -> Self {
+        Self {
+            message,
+            hint: None,
+            is_away: false,
+        }
     }
-    pub fn with_password_file(self, _: PathBuf) -> Self {
-        self
-    }
-    pub fn name(&self) -> String {
-        "postgres:stub".into()
-    }
-    pub fn has_password(&self) -> bool {
-        false
+
+    fn hint(self, hint: impl Into<String>) -> Self {
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
     }
 }
-pub fn connect(settings: &Settings, name: &str) -> Result<postgres::Client, ConnectError> {
-    let mut config: postgres::Config =
-        settings
-            .0
-            .parse()
-            .map_err(|e: postgres::Error| ConnectError {
-                message: e.to_string(),
-                hint: None,
-                is_away: false,
-            })?;
-    config.application_name(name);
-    config.connect(postgres::NoTls).map_err(|e| ConnectError {
-        message: format!("{e} {:?}", std::error::Error::source(&e)),
-        hint: None,
-        is_away: true,
-    })
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+/// One session, for which the server is told to set `options`, after those that are written.
+pub fn connect(
+    settings: &Settings,
+    application_name: &str,
+    options: &str,
+) -> Result<Client, ConnectError> {
+    connect_from(settings, application_name, options, &Around::of_process())
+}
+
+/// One session, in these surroundings.
+fn connect_from(
+    settings: &Settings,
+    application_name: &str,
+    options: &str,
+    around: &Around<'_>,
+) -> Result<Client, ConnectError> {
+    let values = Values::gather(settings, around)?;
+    let target = Target::of(&values).map_err(ConnectError::wrong)?;
+    let login = dial::Login::of(&values, application_name, options, around)?;
+    let passwords = Passwords::gather(&values, settings.password_file(), around)?;
+    dial::dial(&target, &login, &passwords, around)
 }

@@ -1,0 +1,384 @@
+//! Trying one server after the other, with and without TLS, until one lets us in.
+
+use std::collections::hash_map::RandomState;
+use std::fmt::{self, Display};
+use std::hash::BuildHasher as _;
+use std::net::{IpAddr, ToSocketAddrs as _};
+
+use postgres::config::{SslMode, SslNegotiation};
+use postgres::error::SqlState;
+use postgres::{Client, NoTls};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::ConnectError;
+use super::around::{self, Around};
+use super::bounded::bounded;
+use super::passfile::Entry;
+use super::password::Passwords;
+use super::refusal::{self, About, Failed};
+use super::session;
+use super::target::{Place, SOCKET_FOLDERS, Server, Session, Target};
+use super::tls::{self, Mode};
+use super::values::Values;
+
+/// Settings of the environment that are settings of the session: libpq sends them when it connects.
+const SESSION_VARIABLES: [(&str, &str); 3] = [
+    ("PGDATESTYLE", "DateStyle"),
+    ("PGGEQO", "geqo"),
+    ("PGTZ", "TimeZone"),
+];
+/// More addresses of one name are not tried.
+const MOST_ADDRESSES: usize = 16;
+
+/// Who logs in, to what.
+pub struct Login {
+    /// The role.
+    pub user: String,
+    /// The database.
+    pub database: String,
+    /// Whether it was named, or is called like the user for want of a name.
+    pub is_database_named: bool,
+    application_name: String,
+    options: String,
+}
+
+/// A way to speak to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Not encrypted.
+    Plain,
+    /// Encrypted if the server offers it.
+    IfOffered,
+    /// Encrypted.
+    Encrypted,
+}
+
+impl Login {
+    /// The user is the one of the operating system unless set, the database is called like the user.
+    pub fn of(
+        values: &Values,
+        application_name: &str,
+        own_options: &str,
+        around: &Around<'_>,
+    ) -> Result<Self, ConnectError> {
+        let user = match values.get("user") {
+            Some(user) => user.to_owned(),
+            None => around::user_name().map_err(ConnectError::wrong)?,
+        };
+        let database = values.get("dbname");
+        let name = values.get("application_name");
+        let name = name.or_else(|| values.get("fallback_application_name"));
+        Ok(Self {
+            database: database.unwrap_or(&user).to_owned(),
+            is_database_named: database.is_some(),
+            user,
+            application_name: name.unwrap_or(application_name).to_owned(),
+            options: options(values, own_options, around),
+        })
+    }
+}
+
+/// What the server is told to set for the session.
+fn options(values: &Values, own: &str, around: &Around<'_>) -> String {
+    let mut options = values.get("options").unwrap_or_default().to_owned();
+    for (variable, setting) in SESSION_VARIABLES {
+        if let Some(value) = around.variable(variable).filter(|value| !value.is_empty()) {
+            let value = value.replace('\\', "\\\\").replace(' ', "\\ ");
+            options = format!("{options} -c {setting}={value}");
+        }
+    }
+    format!("{options} {own}").trim().to_owned()
+}
+
+/// A session with the first server that will do, or why none of them would. A server that knows us and says no ends
+/// it, as with libpq; one that cannot be reached or does not do what is wanted leaves it to the next.
+pub fn dial(
+    target: &Target,
+    login: &Login,
+    passwords: &Passwords,
+    around: &Around<'_>,
+) -> Result<Client, ConnectError> {
+    let mut tls = None;
+    let mut errors = Errors::new();
+    let rounds = match target.session {
+        Session::PreferStandby => vec![Session::PreferStandby, Session::Any],
+        wanted => vec![wanted],
+    };
+    for wanted in rounds {
+        for place in shuffled(target.places.iter().collect(), target.is_shuffled) {
+            let ways = ways(target.tls.mode, place);
+            if ways != [Way::Plain] && tls.is_none() {
+                tls = Some(tls::build(&target.tls, around)?);
+            }
+            let call = Call {
+                target,
+                login,
+                passwords,
+                place,
+                ways,
+                tls: tls.as_ref(),
+                wanted,
+            };
+            match call.make() {
+                Ok(client) => return Ok(client),
+                Err(error) if error.is_away => errors.add(place, error),
+                Err(error) => {
+                    errors.add(place, error);
+                    return Err(errors.of_servers());
+                }
+            }
+        }
+    }
+    Err(errors.of_servers())
+}
+
+/// The ways to try, in this order.
+fn ways(mode: Mode, place: &Place) -> &'static [Way] {
+    match mode {
+        // libpq never encrypts what stays on the host, whatever is asked for.
+        _ if place.is_socket() => &[Way::Plain],
+        Mode::Disable => &[Way::Plain],
+        Mode::Allow => &[Way::Plain, Way::Encrypted],
+        Mode::Prefer => &[Way::IfOffered, Way::Plain],
+        Mode::Require | Mode::VerifyCa | Mode::VerifyFull => &[Way::Encrypted],
+    }
+}
+
+/// One server and all that it takes to speak to it.
+struct Call<'a> {
+    target: &'a Target,
+    login: &'a Login,
+    passwords: &'a Passwords,
+    place: &'a Place,
+    ways: &'static [Way],
+    tls: Option<&'a MakeRustlsConnect>,
+    wanted: Session,
+}
+
+impl Call<'_> {
+    /// Tries all addresses.
+    fn make(&self) -> Result<Client, ConnectError> {
+        let Call { place, login, .. } = self;
+        let password = self.passwords.password(&Entry {
+            host: &password_host(place),
+            port: place.port,
+            database: &login.database,
+            user: &login.user,
+        });
+        let mut config = self.target.config.clone();
+        config
+            .user(&login.user)
+            .dbname(&login.database)
+            .application_name(&login.application_name)
+            .port(place.port)
+            .notice_callback(|notice| tracing::debug!("{}", notice.message()));
+        if !login.options.is_empty() {
+            config.options(&login.options);
+        }
+        if let Ok(password) = &password {
+            config.password(&password.secret);
+        }
+        if let Some(limit) = self.target.connect_timeout {
+            config.connect_timeout(limit);
+        }
+        let about = About {
+            place,
+            login,
+            password: password.as_ref().map(|password| &password.source),
+            tls: &self.target.tls,
+            limit: self.target.connect_timeout.unwrap_or_default(),
+        };
+        if let Some(folder) = place.folder() {
+            config.host_path(folder);
+            return self.speak(&config, &about);
+        }
+        let mut errors = Errors::new();
+        for address in self.addresses()? {
+            let mut config = config.clone();
+            let name = match &place.server {
+                Server::Name(name) | Server::Address(_, Some(name)) => Some(name),
+                Server::Address(_, None) | Server::Usual | Server::Socket(_) => None,
+            };
+            // The driver wants some name for TLS, and only `verify-full` looks at it.
+            config.host(&name.map_or(address.to_string(), Clone::clone));
+            config.hostaddr(address);
+            if name.is_none() && self.target.tls.mode == Mode::VerifyFull {
+                let message =
+                    "`sslmode=verify-full` needs the name of the `host`, not only its `hostaddr`";
+                return Err(ConnectError::wrong(message.to_owned()));
+            }
+            match self.speak(&config, &about) {
+                Err(error) if error.is_away => errors.add(address, error),
+                ended => return ended,
+            }
+        }
+        Err(errors.of_addresses())
+    }
+
+    fn addresses(&self) -> Result<Vec<IpAddr>, ConnectError> {
+        let name = match &self.place.server {
+            Server::Name(name) => name.clone(),
+            Server::Address(address, _) => return Ok(vec![*address]),
+            Server::Usual | Server::Socket(_) => return Ok(Vec::new()),
+        };
+        let port = self.place.port;
+        let limit = self.target.connect_timeout;
+        let found = bounded(limit, move || {
+            let found = (name.as_str(), port).to_socket_addrs()?;
+            Ok(found.map(|address| address.ip()).collect::<Vec<_>>())
+        });
+        let mut found = match found {
+            Ok(found) => found.map_err(|error| refusal::not_found(&error))?,
+            Err(no_answer) => return Err(refusal::no_answer(&no_answer, limit)),
+        };
+        found.dedup();
+        found.truncate(MOST_ADDRESSES);
+        Ok(shuffled(found, self.target.is_shuffled))
+    }
+
+    /// Tries the ways.
+    fn speak(&self, config: &postgres::Config, about: &About<'_>) -> Result<Client, ConnectError> {
+        let (config, tls) = (config.clone(), self.tls.cloned());
+        let (ways, wanted) = (self.ways, self.wanted);
+        let is_direct = self.target.tls.is_direct;
+        let limit = self.target.connect_timeout;
+        let tried = bounded(limit, move || {
+            let mut config = config;
+            let mut failed = Vec::new();
+            for way in ways {
+                config.ssl_mode(match way {
+                    Way::Plain => SslMode::Disable,
+                    Way::IfOffered => SslMode::Prefer,
+                    Way::Encrypted => SslMode::Require,
+                });
+                config.ssl_negotiation(match way {
+                    Way::Encrypted if is_direct => SslNegotiation::Direct,
+                    Way::Encrypted | Way::IfOffered | Way::Plain => SslNegotiation::Postgres,
+                });
+                match open(&config, tls.clone(), wanted) {
+                    Ok(client) => return Ok(client),
+                    Err(failure) => {
+                        let is_last = !calls_for_another(&failure, *way);
+                        failed.push((*way, failure));
+                        if is_last {
+                            break;
+                        }
+                    }
+                }
+            }
+            Err(failed)
+        });
+        match tried {
+            Ok(Ok(client)) => Ok(client),
+            Ok(Err(failed)) => Err(refusal::of_all(&failed, about)),
+            Err(no_answer) => Err(refusal::no_answer(&no_answer, limit)),
+        }
+    }
+}
+
+fn open(
+    config: &postgres::Config,
+    tls: Option<MakeRustlsConnect>,
+    wanted: Session,
+) -> Result<Client, Failed> {
+    let client = match tls {
+        Some(tls) if config.get_ssl_mode() != SslMode::Disable => config.connect(tls),
+        Some(_) | None => config.connect(NoTls),
+    };
+    let mut client = client.map_err(Failed::Driver)?;
+    match session::objection(&mut client, wanted).map_err(Failed::Driver)? {
+        None => Ok(client),
+        Some(objection) => Err(Failed::Unfit(objection)),
+    }
+}
+
+/// Whether the other way may do: the server's rules let nobody in this way, or the certificates do not fit and it is
+/// not important. (libpq tries the other way after a wrong password too.)
+fn calls_for_another(failure: &Failed, way: Way) -> bool {
+    let Failed::Driver(error) = failure else {
+        return false;
+    };
+    let is_refused = error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION);
+    is_refused || (way == Way::IfOffered && refusal::is_handshake(error))
+}
+
+/// How a line in the file of passwords calls a server.
+fn password_host(place: &Place) -> String {
+    match &place.server {
+        Server::Usual => "localhost".to_owned(),
+        Server::Socket(folder) if SOCKET_FOLDERS.iter().any(|usual| folder == *usual) => {
+            "localhost".to_owned()
+        }
+        Server::Socket(folder) => folder.display().to_string(),
+        Server::Name(name) | Server::Address(_, Some(name)) => name.clone(),
+        Server::Address(address, None) => address.to_string(),
+    }
+}
+
+/// In random order, if they are to be.
+fn shuffled<T>(items: Vec<T>, is_shuffled: bool) -> Vec<T> {
+    if !is_shuffled {
+        return items;
+    }
+    // The standard library has no random numbers, but its maps are seeded with some.
+    let seed = RandomState::new();
+    let mut items: Vec<_> = items.into_iter().enumerate().collect();
+    items.sort_by_key(|(at, _)| seed.hash_one(at));
+    items.into_iter().map(|(_, item)| item).collect()
+}
+
+/// What went wrong at several places.
+struct Errors<P> {
+    all: Vec<(P, ConnectError)>,
+}
+
+impl<P: PartialEq + Display> Errors<P> {
+    fn new() -> Self {
+        Self { all: Vec::new() }
+    }
+
+    fn add(&mut self, place: P, error: ConnectError) {
+        self.all.push((place, error));
+    }
+
+    /// All servers in one: `db1: connection refused; db2: it is read-only`.
+    fn of_servers(self) -> ConnectError {
+        self.together(|place, message| format!("{place}: {message}"))
+    }
+
+    /// All addresses of a server in one; it is said which if they differ.
+    fn of_addresses(self) -> ConnectError {
+        let mut messages = self.all.iter().map(|(_, error)| &error.message);
+        let first = messages.next();
+        if messages.all(|message| Some(message) == first) {
+            return self.together(|_, message| message.to_owned());
+        }
+        self.together(|address, message| format!("{message} ({address})"))
+    }
+
+    /// Trying again may help if it may with the last one: where it may not, no more are tried.
+    fn together(self, text: impl Fn(&P, &str) -> String) -> ConnectError {
+        let mut all = ConnectError::wrong(String::new());
+        let mut texts: Vec<String> = Vec::new();
+        for (place, error) in self.all {
+            let text = text(&place, &error.message);
+            // The second round may say the same.
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+            all.is_away = error.is_away;
+            all.hint = error.hint.or(all.hint);
+        }
+        all.message = texts.join("; ");
+        all
+    }
+}
+
+impl Display for Way {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::Plain => "without TLS",
+            Self::IfOffered | Self::Encrypted => "with TLS",
+        })
+    }
+}
