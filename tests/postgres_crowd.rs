@@ -55,12 +55,7 @@ fn of_a_crowd_one_runs_and_the_others_leave() {
         .map(|took| took.parse().expect("a number"))
         .collect();
     took.sort_unstable();
-    // Alone on the machine; here others have it too, and all of the crowd at once.
-    let (median, worst) = (took[took.len() / 2], took[took.len() - 1]);
-    assert!(
-        worst < 10_000,
-        "{worst} ms, half of them at most {median} ms"
-    );
+    assert!(took[took.len() - 1] < LONGEST_MS, "{took:?}");
     for host in all_hosts() {
         host.signal_file("go");
     }

@@ -282,6 +282,21 @@ pub fn on_another_host(scenario: &Scenario, line: &str) -> (Command, String) {
     (command, name.into())
 }
 
+/// jobrun with these words as arguments, on a host that has processes of its own only and cannot see those of another;
+/// none, and that is said, if we may not make one.
+pub fn apart(scenario: &Scenario, line: &str) -> Option<Command> {
+    if !is_root() || !has_program("unshare") {
+        super::skip("a host of its own is made with unshare, as root");
+        return None;
+    }
+    let own = ["--uts", "--pid", "--fork", "--mount-proc", "--kill-child"];
+    let rename = "hostname elsewhere.example && exec \"$@\"";
+    let words = own
+        .into_iter()
+        .chain(["sh", "-c", rename, "sh", env!("CARGO_BIN_EXE_jobrun")]);
+    Some(scenario.program("unshare", words.chain(line.split_whitespace())))
+}
+
 /// Starts jobrun and waits until its job has written a line to `file`.
 pub fn start_and_hold<'s>(scenario: &'s Scenario, line: &str, file: &str) -> Running<'s> {
     let count = scenario.lines(file).len();
