@@ -33,7 +33,7 @@ impl Pauses {
 
     /// What `resume` ends at `now`: the pause that holds, or with `is_caught_up` an earlier one that no start has dealt
     /// with yet.
-    pub(super) fn to_resume(self, is_caught_up: bool) -> Option<Pause> {
+    pub(super) fn resumable(self, is_caught_up: bool) -> Option<Pause> {
         let earlier = self.ended.first().filter(|_| is_caught_up);
         let earlier = earlier.map(|(from, until)| Pause {
             from: *from,

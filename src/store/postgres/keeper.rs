@@ -170,17 +170,15 @@ impl Heart {
     /// Whether the lease is still this start's.
     fn try_to_beat(&mut self) -> Answer<bool> {
         let mut line = on(&self.line);
-        let session = match line.take() {
-            Some(session) => line.insert(session),
-            None => {
-                let (mut session, _) =
-                    self.server.session(&name(&self.job)).map_err(Fault::Away)?;
-                if !session.is_own {
-                    session.own()?;
-                }
-                lease::relock(&mut session, &self.names, &self.server)?;
-                line.insert(session)
+        let session = if let Some(session) = line.take() {
+            line.insert(session)
+        } else {
+            let (mut session, _) = self.server.session(&name(&self.job)).map_err(Fault::Away)?;
+            if !session.is_own {
+                session.own()?;
             }
+            lease::relock(&mut session, &self.names, &self.server)?;
+            line.insert(session)
         };
         let pulse = lease::beat(session, &self.names, &self.start)?;
         if pulse.renewed < self.names.len() {

@@ -299,9 +299,12 @@ impl Store for Postgres {
             return self.write(&mut |session| finish::finish(session, finish, &start));
         }
         // One statement, where its session makes that a transaction of the right kind.
-        self.ask(|session| match session.is_own {
-            true => finish::finish(session, finish, &start),
-            false => session.write(|session| finish::finish(session, finish, &start)),
+        self.ask(|session| {
+            if session.is_own {
+                finish::finish(session, finish, &start)
+            } else {
+                session.write(|session| finish::finish(session, finish, &start))
+            }
         })
     }
 

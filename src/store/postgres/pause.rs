@@ -35,7 +35,7 @@ pub(super) fn resume(
     by_hand::hold(session, job, event.at)?;
     let cursor = state::cursor(session, job)?.unwrap_or(event.at);
     let pauses = state::pauses(session, job, Some(cursor), event.at)?;
-    let Some(ended) = pauses.to_resume(is_caught_up) else {
+    let Some(ended) = pauses.resumable(is_caught_up) else {
         return Ok(None);
     };
     let sql = "UPDATE jobrun.pause SET until_at = $2 WHERE job = $1 AND (until_at IS NULL OR until_at > $2)";

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::session::{Answer, Session, flag, json, local, no_row, number, small, text, time};
 use crate::domain::schedule::Instant;
-use crate::domain::state::{Pause, State, Task, Version};
+use crate::domain::state::{Lookback, Pause, State, Task, Version};
 use crate::store::pauses::Pauses;
 use crate::store::{AtWork, Head, Look, Position};
 
@@ -102,87 +102,99 @@ pub(super) fn at_work(session: &mut Session, job: &str) -> Answer<Option<AtWork>
     session.row(&sql, &[text(&job)])
 }
 
-/// The state that `look` asks for.
-pub(super) fn load(session: &mut Session, look: &Look) -> Answer<State> {
-    let list = |rows: &str, order: &str| {
-        format!("(SELECT coalesce(json_agg(x ORDER BY {order}), '[]') FROM ({rows}) x)")
+/// A list of rows, in JSON.
+fn list(rows: &str, order: &str) -> String {
+    format!("(SELECT coalesce(json_agg(x ORDER BY {order}), '[]') FROM ({rows}) x)")
+}
+
+/// Tasks of job `$1`, with `more` columns.
+fn tasks(more: &str, which: &str) -> String {
+    format!("SELECT {TASK}{more} FROM jobrun.task t WHERE t.job = $1 AND {which}")
+}
+
+/// What a plan depends on: `$2` is the slot to look back to, `$3` the nominal time, `$4` the success.
+fn of_slots(look: &Look) -> Vec<(&'static str, String)> {
+    let Some(lookback) = &look.lookback else {
+        return Vec::new();
     };
-    let tasks = |more: &str, rows: &str| {
-        format!("SELECT {TASK}{more} FROM jobrun.task t WHERE t.job = $1 AND {rows}")
-    };
-    let mut parts = vec![
-        "'is_clock_shared', true".to_owned(),
-        "'cursor', j.cursor, 'interval_end', j.interval_end".to_owned(),
+    let versions = format!(
+        "SELECT id, {VERSION} FROM jobrun.schedule WHERE job = $1 ORDER BY id DESC LIMIT {VERSIONS_SEEN}"
+    );
+    let settled = "SELECT slot, CASE WHEN is_fixed_time THEN nominal END AS nominal, status = 'skipped' AS is_skipped
+         FROM jobrun.task WHERE job = $1 AND slot > $2 AND slot IS NOT NULL AND key = ''
+         UNION SELECT slot, nominal, status = 'skipped' FROM jobrun.task
+         WHERE job = $1 AND nominal > $3 AND is_fixed_time AND key = ''";
+    let mut fields = vec![
+        ("versions", list(&versions, "x.id")),
+        ("settled", list(settled, "x.slot, x.nominal")),
     ];
-    let mut part = |name: &str, value: &str| parts.push(format!("'{name}', {value}"));
-    let lookback = look.lookback.unwrap_or(crate::domain::state::Lookback {
-        slot: look.now,
-        nominal: look.now.naive_utc(),
-        succeeded: None,
-    });
-    if look.lookback.is_some() {
-        let versions = format!(
-            "SELECT id, {VERSION} FROM jobrun.schedule WHERE job = $1 ORDER BY id DESC LIMIT {VERSIONS_SEEN}"
+    if look.depends_on_past {
+        let newest = format!(
+            "(SELECT coalesce(json_agg(json_build_array(x.slot, x.status) ORDER BY x.slot DESC), '[]') FROM (
+               SELECT slot, status FROM jobrun.task WHERE job = $1 AND slot IS NOT NULL AND key = ''
+               ORDER BY slot DESC LIMIT {PAST_SLOTS}) x)"
         );
-        part("versions", &list(&versions, "x.id"));
-        let settled = "SELECT slot, CASE WHEN is_fixed_time THEN nominal END AS nominal, status = 'skipped' AS is_skipped
-             FROM jobrun.task WHERE job = $1 AND slot > $2 AND slot IS NOT NULL AND key = ''
-             UNION SELECT slot, nominal, status = 'skipped' FROM jobrun.task
-             WHERE job = $1 AND nominal > $3 AND is_fixed_time AND key = ''";
-        part("settled", &list(settled, "x.slot, x.nominal"));
-        if look.depends_on_past {
-            let past = format!(
-                "(SELECT coalesce(json_agg(json_build_array(x.slot, x.status) ORDER BY x.slot DESC), '[]') FROM (
-                   SELECT slot, status FROM jobrun.task WHERE job = $1 AND slot IS NOT NULL AND key = ''
-                   ORDER BY slot DESC LIMIT {PAST_SLOTS}) x)"
-            );
-            part("past", &past);
-        }
-        if lookback.succeeded.is_some() {
-            let succeeded = "(SELECT coalesce(json_agg(slot ORDER BY slot), '[]') FROM jobrun.task
-                 WHERE job = $1 AND slot > $4 AND slot IS NOT NULL AND key = '' AND status = 'succeeded')";
-            part("succeeded", succeeded);
-        }
+        fields.push(("past", newest));
     }
+    if lookback.succeeded.is_some() {
+        let succeeded = "(SELECT coalesce(json_agg(slot ORDER BY slot), '[]') FROM jobrun.task
+             WHERE job = $1 AND slot > $4 AND slot IS NOT NULL AND key = '' AND status = 'succeeded')";
+        fields.push(("succeeded", succeeded.to_owned()));
+    }
+    fields
+}
+
+/// What a claim depends on: `$5` is the one task that is asked for, if it is one.
+fn of_tasks(look: &Look) -> Vec<(&'static str, String)> {
     let left = tasks(
         &format!(", CASE WHEN t.status = 'running' THEN {RUNNING} END AS run"),
-        "(t.status = 'running' OR (t.status = 'pending' AND t.trigger = 'manual')) AND (t.status = 'running' OR t.id IS DISTINCT FROM $5)",
+        "(t.status = 'running' OR (t.status = 'pending' AND t.trigger = 'manual'))
+         AND (t.status = 'running' OR t.id IS DISTINCT FROM $5)",
     );
     let left = format!(
         "(SELECT coalesce(json_agg(json_build_object('task', row_to_json(x), 'run', x.run)), '[]') FROM ({left}) x)"
     );
-    part("left", &left);
     let condition = match look.head {
         Head::Any => "t.trigger <> 'manual'",
         Head::Tried => "t.trigger <> 'manual' AND t.runs > 0",
         Head::Only(_) => "t.id = $5",
     };
-    let head = tasks(
-        "",
-        &format!("t.status = 'pending' AND {condition} ORDER BY t.due_at, t.id LIMIT 1"),
-    );
-    part("head", &format!("(SELECT row_to_json(x) FROM ({head}) x)"));
+    let first = format!("t.status = 'pending' AND {condition} ORDER BY t.due_at, t.id LIMIT 1");
+    let head = format!("(SELECT row_to_json(x) FROM ({}) x)", tasks("", &first));
+    let mut fields = vec![("left", left), ("head", head)];
     if look.may_fold {
-        let foldable = tasks(
-            "",
-            &format!(
-                "t.status = 'pending' AND t.slot IS NOT NULL AND t.key = '' AND t.attempts = 0
+        let foldable = format!(
+            "t.status = 'pending' AND t.slot IS NOT NULL AND t.key = '' AND t.attempts = 0
              AND t.reason IS DISTINCT FROM 'snoozed' AND t.trigger IN ('schedule', 'catch_up')
              ORDER BY t.slot LIMIT {FOLD_LIMIT}"
-            ),
         );
-        part("foldable", &list(&foldable, "x.slot"));
+        fields.push(("foldable", list(&tasks("", &foldable), "x.slot")));
     }
-    let held = format!(
-        "SELECT id, {PAUSE} FROM jobrun.pause WHERE job = $1 AND (until_at IS NULL OR until_at > least($6,
-             coalesce(j.cursor, $7)))"
+    fields
+}
+
+/// The state that `look` asks for.
+pub(super) fn load(session: &mut Session, look: &Look) -> Answer<State> {
+    let fields = of_slots(look).into_iter().chain(of_tasks(look));
+    let fields: Vec<String> = fields
+        .map(|(name, value)| format!("'{name}', {value}"))
+        .collect();
+    let pauses = format!(
+        "SELECT id, {PAUSE} FROM jobrun.pause
+         WHERE job = $1 AND (until_at IS NULL OR until_at > least($6, coalesce(j.cursor, $7)))"
     );
     let sql = format!(
-        "SELECT json_build_object('state', json_build_object({}), 'held', {})::text
+        "SELECT json_build_object('state', json_build_object('is_clock_shared', true, 'cursor', j.cursor,
+                    'interval_end', j.interval_end, {}), 'held', {})::text
          FROM (SELECT 1) one LEFT JOIN jobrun.job j ON j.job = $1",
-        parts.join(", "),
-        list(&held, "x.id"),
+        fields.join(", "),
+        list(&pauses, "x.id"),
     );
+    let lookback = look.lookback.unwrap_or(Lookback {
+        slot: look.now,
+        nominal: look.now.naive_utc(),
+        succeeded: None,
+    });
     let only = match look.head {
         Head::Only(task) => Some(task),
         Head::Any | Head::Tried => None,
@@ -202,6 +214,7 @@ pub(super) fn load(session: &mut Session, look: &Look) -> Answer<State> {
     let Loaded { mut state, held } = json(row.try_get(0)?)?;
     let pauses = Pauses::of(held.into_iter().map(Held::parts), look.now);
     (state.pause, state.pauses) = (pauses.active, pauses.ended);
+    // Without a pending task there is none to fold.
     if state.head.is_none() {
         state.foldable.clear();
     }

@@ -44,7 +44,7 @@ pub(super) fn resume(
 ) -> rusqlite::Result<Option<Pause>> {
     let cursor = state::cursor(db, job)?.unwrap_or(event.at);
     let pauses = load(db, job, Some(cursor), event.at)?;
-    let Some(ended) = pauses.to_resume(is_caught_up) else {
+    let Some(ended) = pauses.resumable(is_caught_up) else {
         return Ok(None);
     };
     db.execute(

@@ -11,36 +11,20 @@ use postgres::{Client, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::ConnectError;
-use super::around::{self, Around};
+use super::around::Around;
 use super::bounded::bounded;
+use super::errors::Errors;
+use super::login::Login;
 use super::passfile::Entry;
 use super::password::Passwords;
+use super::place::{Place, Server};
 use super::refusal::{self, About, Failed};
 use super::session;
-use super::target::{Place, SOCKET_FOLDERS, Server, Session, Target};
+use super::target::{Session, Target};
 use super::tls::{self, Mode};
-use super::values::Values;
 
-/// Settings of the environment that are settings of the session: libpq sends them when it connects.
-const SESSION_VARIABLES: [(&str, &str); 3] = [
-    ("PGDATESTYLE", "DateStyle"),
-    ("PGGEQO", "geqo"),
-    ("PGTZ", "TimeZone"),
-];
 /// More addresses of one name are not tried.
 const MOST_ADDRESSES: usize = 16;
-
-/// Who logs in, to what.
-pub struct Login {
-    /// The role.
-    pub user: String,
-    /// The database.
-    pub database: String,
-    /// Whether it was named, or is called like the user for want of a name.
-    pub is_database_named: bool,
-    application_name: String,
-    options: String,
-}
 
 /// A way to speak to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,41 +37,13 @@ pub enum Way {
     Encrypted,
 }
 
-impl Login {
-    /// The user is the one of the operating system unless set, the database is called like the user.
-    pub fn of(
-        values: &Values,
-        application_name: &str,
-        own_options: &str,
-        around: &Around<'_>,
-    ) -> Result<Self, ConnectError> {
-        let user = match values.get("user") {
-            Some(user) => user.to_owned(),
-            None => around::user_name().map_err(ConnectError::wrong)?,
-        };
-        let database = values.get("dbname");
-        let name = values.get("application_name");
-        let name = name.or_else(|| values.get("fallback_application_name"));
-        Ok(Self {
-            database: database.unwrap_or(&user).to_owned(),
-            is_database_named: database.is_some(),
-            user,
-            application_name: name.unwrap_or(application_name).to_owned(),
-            options: options(values, own_options, around),
+impl Display for Way {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::Plain => "without TLS",
+            Self::IfOffered | Self::Encrypted => "with TLS",
         })
     }
-}
-
-/// What the server is told to set for the session.
-fn options(values: &Values, own: &str, around: &Around<'_>) -> String {
-    let mut options = values.get("options").unwrap_or_default().to_owned();
-    for (variable, setting) in SESSION_VARIABLES {
-        if let Some(value) = around.variable(variable).filter(|value| !value.is_empty()) {
-            let value = value.replace('\\', "\\\\").replace(' ', "\\ ");
-            options = format!("{options} -c {setting}={value}");
-        }
-    }
-    format!("{options} {own}").trim().to_owned()
 }
 
 /// A session with the first server that will do, or why none of them would. A server that knows us and says no ends
@@ -160,7 +116,7 @@ impl Call<'_> {
     fn make(&self) -> Result<Client, ConnectError> {
         let Call { place, login, .. } = self;
         let password = self.passwords.password(&Entry {
-            host: &password_host(place),
+            host: &place.password_host(),
             port: place.port,
             database: &login.database,
             user: &login.user,
@@ -302,19 +258,6 @@ fn calls_for_another(failure: &Failed, way: Way) -> bool {
     is_refused || (way == Way::IfOffered && refusal::is_handshake(error))
 }
 
-/// How a line in the file of passwords calls a server.
-fn password_host(place: &Place) -> String {
-    match &place.server {
-        Server::Usual => "localhost".to_owned(),
-        Server::Socket(folder) if SOCKET_FOLDERS.iter().any(|usual| folder == *usual) => {
-            "localhost".to_owned()
-        }
-        Server::Socket(folder) => folder.display().to_string(),
-        Server::Name(name) | Server::Address(_, Some(name)) => name.clone(),
-        Server::Address(address, None) => address.to_string(),
-    }
-}
-
 /// In random order, if they are to be.
 fn shuffled<T>(items: Vec<T>, is_shuffled: bool) -> Vec<T> {
     if !is_shuffled {
@@ -327,58 +270,17 @@ fn shuffled<T>(items: Vec<T>, is_shuffled: bool) -> Vec<T> {
     items.into_iter().map(|(_, item)| item).collect()
 }
 
-/// What went wrong at several places.
-struct Errors<P> {
-    all: Vec<(P, ConnectError)>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl<P: PartialEq + Display> Errors<P> {
-    fn new() -> Self {
-        Self { all: Vec::new() }
-    }
-
-    fn add(&mut self, place: P, error: ConnectError) {
-        self.all.push((place, error));
-    }
-
-    /// All servers in one: `db1: connection refused; db2: it is read-only`.
-    fn of_servers(self) -> ConnectError {
-        self.together(|place, message| format!("{place}: {message}"))
-    }
-
-    /// All addresses of a server in one; it is said which if they differ.
-    fn of_addresses(self) -> ConnectError {
-        let mut messages = self.all.iter().map(|(_, error)| &error.message);
-        let first = messages.next();
-        if messages.all(|message| Some(message) == first) {
-            return self.together(|_, message| message.to_owned());
-        }
-        self.together(|address, message| format!("{message} ({address})"))
-    }
-
-    /// Trying again may help if it may with the last one: where it may not, no more are tried.
-    fn together(self, text: impl Fn(&P, &str) -> String) -> ConnectError {
-        let mut all = ConnectError::wrong(String::new());
-        let mut texts: Vec<String> = Vec::new();
-        for (place, error) in self.all {
-            let text = text(&place, &error.message);
-            // The second round may say the same.
-            if !texts.contains(&text) {
-                texts.push(text);
-            }
-            all.is_away = error.is_away;
-            all.hint = error.hint.or(all.hint);
-        }
-        all.message = texts.join("; ");
-        all
-    }
-}
-
-impl Display for Way {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(match self {
-            Self::Plain => "without TLS",
-            Self::IfOffered | Self::Encrypted => "with TLS",
-        })
+    #[test]
+    fn random_order_keeps_all_of_them() {
+        let servers: Vec<_> = (0..50).collect();
+        assert_eq!(shuffled(servers.clone(), false), servers);
+        let mut mixed = shuffled(servers.clone(), true);
+        assert_ne!(mixed, servers);
+        mixed.sort_unstable();
+        assert_eq!(mixed, servers);
     }
 }

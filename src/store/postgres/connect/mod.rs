@@ -9,10 +9,13 @@
 mod around;
 mod bounded;
 mod dial;
+mod errors;
 mod keywords;
+mod login;
 mod pairs;
 mod passfile;
 mod password;
+mod place;
 mod refusal;
 mod service;
 mod session;
@@ -29,6 +32,7 @@ use std::fmt;
 use postgres::Client;
 
 use around::Around;
+use login::Login;
 use password::Passwords;
 pub use settings::Settings;
 use target::Target;
@@ -89,7 +93,7 @@ fn connect_from(
 ) -> Result<Client, ConnectError> {
     let values = Values::gather(settings, around)?;
     let target = Target::of(&values).map_err(ConnectError::wrong)?;
-    let login = dial::Login::of(&values, application_name, options, around)?;
+    let login = Login::of(&values, application_name, options, around)?;
     let passwords = Passwords::gather(&values, settings.password_file(), around)?;
     dial::dial(&target, &login, &passwords, around)
 }

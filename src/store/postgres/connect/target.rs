@@ -1,19 +1,13 @@
 //! Where to connect and how, as values that cannot be wrong.
 
-use std::fmt;
-use std::net::IpAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use postgres::config::ChannelBinding;
 
+use super::place::{self, Place};
 use super::tls::Wishes;
 use super::values::Values;
 
-/// Where PostgreSQL listens unless told otherwise.
-const DEFAULT_PORT: u16 = 5432;
-/// Where Debian's and where upstream's server puts its socket.
-pub const SOCKET_FOLDERS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 /// How long one server has to let us in.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// libpq waits no shorter.
@@ -28,9 +22,6 @@ const KEEPALIVES_COUNT: u32 = 3;
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
 /// What the system does when asked for its default, which cannot be asked for.
 const SYSTEM_KEEPALIVES_IDLE: Duration = Duration::from_secs(7200);
-/// More servers than this in one list are a mistake.
-const MOST_PLACES: usize = 64;
-
 /// Everything but who logs in.
 #[derive(Clone, Debug)]
 pub struct Target {
@@ -46,28 +37,6 @@ pub struct Target {
     pub tls: Wishes,
     /// What is the same for every server, ready for the driver.
     pub config: postgres::Config,
-}
-
-/// One server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// How it is reached.
-    pub server: Server,
-    /// The port, which is also part of a socket's name.
-    pub port: u16,
-}
-
-/// How a server is reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Server {
-    /// Through the socket in the usual folder.
-    Usual,
-    /// Through the socket in this folder.
-    Socket(PathBuf),
-    /// By name, which is looked up.
-    Name(String),
-    /// By address; the name is what its certificate must be for.
-    Address(IpAddr, Option<String>),
 }
 
 /// What a session must be good for (`target_session_attrs`).
@@ -90,7 +59,7 @@ pub enum Session {
 impl Target {
     /// The target these settings describe, or what about them contradicts.
     pub fn of(values: &Values) -> Result<Self, String> {
-        let places = places(values)?;
+        let places = place::places(values)?;
         Ok(Self {
             is_shuffled: values.get("load_balance_hosts") == Some("random"),
             session: session(values, places.len()),
@@ -100,88 +69,6 @@ impl Target {
             places,
         })
     }
-}
-
-fn places(values: &Values) -> Result<Vec<Place>, String> {
-    let list = |word: &str| -> Option<Vec<&str>> {
-        Some(values.get(word)?.split(',').map(str::trim).collect())
-    };
-    let hosts = list("host");
-    let addresses = list("hostaddr");
-    let count = addresses.as_ref().or(hosts.as_ref()).map_or(1, Vec::len);
-    let fit = |of: &str, len: usize| match len {
-        _ if len == count => Ok(()),
-        _ => Err(format!(
-            "there are {len} names in `host`, but {count} in `{of}`"
-        )),
-    };
-    fit("hostaddr", hosts.as_ref().map_or(count, Vec::len))?;
-    if count > MOST_PLACES {
-        return Err(format!("more than {MOST_PLACES} servers"));
-    }
-    let ports = ports(values)?;
-    if ports.len() != 1 && ports.len() != count {
-        let message = format!("there are {} ports for {count} hosts", ports.len());
-        return Err(message);
-    }
-    (0..count)
-        .map(|at| {
-            let item = |list: &Option<Vec<&str>>| {
-                let item = list.as_ref().and_then(|list| list.get(at)).copied();
-                item.filter(|item| !item.is_empty()).map(str::to_owned)
-            };
-            Ok(Place {
-                server: server(item(&hosts), item(&addresses))?,
-                port: if ports.len() == 1 {
-                    ports[0]
-                } else {
-                    ports[at]
-                },
-            })
-        })
-        .collect()
-}
-
-fn server(host: Option<String>, address: Option<String>) -> Result<Server, String> {
-    if let Some(address) = address {
-        return match address.parse() {
-            Ok(address) => Ok(Server::Address(address, host)),
-            Err(_) => Err("`hostaddr` must be a numeric address".to_owned()),
-        };
-    }
-    let Some(host) = host else {
-        return Ok(Server::Usual);
-    };
-    if host.starts_with('@') {
-        return Err(
-            "sockets without a file (a `host` that starts with `@`) are not supported".to_owned(),
-        );
-    }
-    if host.starts_with('/') {
-        return Ok(Server::Socket(PathBuf::from(host)));
-    }
-    // Such a name is nowhere; it is what is left of a URL whose password was not encoded.
-    if host.contains(|c: char| c.is_whitespace() || c.is_control() || "@/?#".contains(c)) {
-        return Err("`host` holds a character that no name of a host has".to_owned());
-    }
-    match host.parse() {
-        Ok(address) => Ok(Server::Address(address, Some(host))),
-        Err(_) => Ok(Server::Name(host)),
-    }
-}
-
-fn ports(values: &Values) -> Result<Vec<u16>, String> {
-    let Some(text) = values.get("port") else {
-        return Ok(vec![DEFAULT_PORT]);
-    };
-    let port = |text: &str| match text.trim() {
-        "" => Ok(DEFAULT_PORT),
-        text => text.parse().ok().filter(|port| *port > 0).ok_or_else(|| {
-            // It is not shown: it may be a piece of a password in a URL.
-            "`port` must be a number from 1 to 65535".to_owned()
-        }),
-    };
-    text.split(',').map(port).collect()
 }
 
 /// jobrun writes: of several servers it wants one that lets it, where libpq would take any.
@@ -251,55 +138,57 @@ fn config(values: &Values) -> postgres::Config {
     config
 }
 
-impl Place {
-    /// Whether it is on this host, where nothing is encrypted.
-    pub fn is_socket(&self) -> bool {
-        matches!(self.server, Server::Usual | Server::Socket(_))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::postgres::connect::Settings;
+
+    fn target(text: &str) -> Target {
+        Target::of(&Settings::parse(text).unwrap().values()).unwrap()
     }
 
-    /// The folder of its socket.
-    pub fn folder(&self) -> Option<PathBuf> {
-        match &self.server {
-            Server::Socket(folder) => Some(folder.clone()),
-            Server::Usual => Some(usual_folder(self.port)),
-            Server::Name(_) | Server::Address(..) => None,
-        }
-    }
+    #[test]
+    fn a_lost_connection_is_noticed_soon_unless_told_otherwise() {
+        let seconds = Duration::from_secs;
+        let Target {
+            config,
+            connect_timeout,
+            session,
+            ..
+        } = target("host=a");
+        assert_eq!(connect_timeout, Some(seconds(5)));
+        assert_eq!(session, Session::Any);
+        assert!(config.get_keepalives());
+        assert_eq!(config.get_keepalives_idle(), seconds(5));
+        assert_eq!(config.get_keepalives_interval(), Some(seconds(5)));
+        assert_eq!(config.get_keepalives_retries(), Some(3));
+        assert_eq!(config.get_tcp_user_timeout(), Some(&seconds(10)));
 
-    /// The file of its socket.
-    pub fn socket(&self) -> Option<PathBuf> {
-        let folder = self.folder()?;
-        Some(folder.join(format!(".s.PGSQL.{}", self.port)))
-    }
-}
+        let text = "host=a,b keepalives=0 keepalives_idle=0 keepalives_interval=0 keepalives_count=0 tcp_user_timeout=0 connect_timeout=0";
+        let Target {
+            config,
+            connect_timeout,
+            session,
+            ..
+        } = target(text);
+        assert_eq!(connect_timeout, None);
+        assert_eq!(session, Session::ReadWrite);
+        assert!(!config.get_keepalives());
+        assert_eq!(config.get_keepalives_idle(), SYSTEM_KEEPALIVES_IDLE);
+        assert_eq!(config.get_keepalives_interval(), None);
+        assert_eq!(config.get_keepalives_retries(), None);
+        assert_eq!(config.get_tcp_user_timeout(), None);
 
-/// libpq is built for one folder; this program runs beside either of them, and takes the one with a socket in it.
-fn usual_folder(port: u16) -> PathBuf {
-    let folders = SOCKET_FOLDERS.map(PathBuf::from);
-    let socket = format!(".s.PGSQL.{port}");
-    let used = folders.iter().find(|folder| folder.join(&socket).exists());
-    let there = used.or_else(|| folders.iter().find(|folder| folder.is_dir()));
-    there.unwrap_or(&folders[0]).clone()
-}
-
-impl fmt::Display for Place {
-    /// As in a message: `db1`, `db1:5433`, `[::1]:5433`, `/tmp/.s.PGSQL.5432`.
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(socket) = self.socket() {
-            return write!(to, "{}", socket.display());
-        }
-        match &self.server {
-            Server::Name(name) | Server::Address(_, Some(name)) if !name.contains(':') => {
-                to.write_str(name)?;
-            }
-            Server::Name(name) | Server::Address(_, Some(name)) => write!(to, "[{name}]")?,
-            Server::Address(IpAddr::V6(address), None) => write!(to, "[{address}]")?,
-            Server::Address(IpAddr::V4(address), None) => write!(to, "{address}")?,
-            Server::Usual | Server::Socket(_) => {}
-        }
-        match self.port {
-            DEFAULT_PORT => Ok(()),
-            port => write!(to, ":{port}"),
-        }
+        let config = target("keepalives_idle=7 keepalives_count=9 tcp_user_timeout=1500").config;
+        assert_eq!(config.get_keepalives_idle(), seconds(7));
+        assert_eq!(config.get_keepalives_retries(), Some(9));
+        assert_eq!(
+            config.get_tcp_user_timeout(),
+            Some(&Duration::from_millis(1500))
+        );
+        assert_eq!(
+            target("connect_timeout=1").connect_timeout,
+            Some(seconds(2))
+        );
     }
 }

@@ -22,13 +22,15 @@ pub fn pairs(rest: &str) -> Result<Vec<(String, String)>, String> {
     }
 }
 
-/// What is likely wrong if a URL cannot be used: its password is not encoded, as an `@` follows the one that should end
-/// it, or a `%` in it starts no code.
+/// What is likely wrong if a URL cannot be used: its password is not encoded, or the name of its user, as an `@` follows
+/// the one that should end them, or a `%` in it starts no code.
 pub fn suspicion(rest: &str) -> Option<String> {
     let at = rest.rfind('@')?;
-    let colon = rest[..at].find(':')?;
-    let password = &rest[colon + 1..at];
+    let (_, password) = rest[..at].split_once(':').unwrap_or_default();
     let is_cut = user_part(rest).map(str::len) != Some(at) || decoded(password).is_err();
+    if !is_cut {
+        return None;
+    }
     let seen: Vec<String> = SPECIAL
         .into_iter()
         .filter(|special| match special {
@@ -40,12 +42,15 @@ pub fn suspicion(rest: &str) -> Option<String> {
             _ => format!("`{special}`"),
         })
         .collect();
-    (is_cut && !seen.is_empty()).then(|| {
-        format!(
-            "the password seems to contain {} — percent-encode it (`@` is `%40`), or use `password_file`, PGPASSWORD or ~/.pgpass",
-            seen.join(", ")
-        )
-    })
+    if seen.is_empty() {
+        return Some(
+            "more than one `@`: within the name of the user it is written `%40`".to_owned(),
+        );
+    }
+    Some(format!(
+        "the password seems to contain {} — percent-encode it (`@` is `%40`), or use `password_file`, PGPASSWORD or ~/.pgpass",
+        seen.join(", ")
+    ))
 }
 
 /// `user:password` in front of the `@`.

@@ -1,6 +1,7 @@
 //! Encryption as libpq does it ("SSL Support"), by rustls.
 
 mod identity;
+pub mod refusal;
 mod roots;
 mod verify;
 mod wishes;

@@ -1,5 +1,12 @@
 //! Tests of the module as a whole: what is written and around → what is wanted of which server.
 
+mod certificates;
+mod encryption;
+mod home;
+mod login;
+mod servers;
+
+use super::super::testing::cluster;
 use super::Settings;
 
 /// Of P65, and of P66 at the same time.
@@ -166,4 +173,20 @@ fn faults_are_named() {
         let error = Settings::parse(text).unwrap_err();
         assert!(error.starts_with(message), "{text}: {error}");
     }
+}
+
+#[test]
+fn a_user_with_a_server_in_the_name_is_encoded() {
+    for text in [
+        "postgres://me@server:hunter2@host/db",
+        "postgres://me@server@host/db",
+    ] {
+        let error = Settings::parse(text).unwrap_err();
+        assert_eq!(
+            error,
+            "more than one `@`: within the name of the user it is written `%40`"
+        );
+    }
+    let settings = Settings::parse("postgres://me%40server:a@host/db").unwrap();
+    assert_eq!(settings.values().get("user"), Some("me@server"));
 }
