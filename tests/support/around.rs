@@ -76,3 +76,19 @@ pub fn rounds_or(usual: u32) -> u32 {
     let rounds = std::env::var("JOBRUN_TEST_ROUNDS").ok();
     rounds.map_or(usual, |rounds| rounds.parse().expect("a number of rounds"))
 }
+
+/// Does all of these at the same time, however many tests the runner lets run at once: each mostly waits.
+pub fn together(all: &[(&str, fn())]) {
+    std::thread::scope(|scope| {
+        let begin = |(name, body): &(&str, fn())| {
+            let builder = std::thread::Builder::new().name((*name).to_owned());
+            builder.spawn_scoped(scope, *body).expect("a thread")
+        };
+        let threads: Vec<_> = all.iter().map(begin).collect();
+        let ended = all.iter().zip(threads);
+        let failed: Vec<&str> = ended
+            .filter_map(|((name, _), thread)| thread.join().is_err().then_some(*name))
+            .collect();
+        assert!(failed.is_empty(), "failed: {failed:?}");
+    });
+}

@@ -30,7 +30,7 @@ use tempfile::TempDir;
 
 pub use around::{
     eventually, eventually_within, has_program, is_root, keys, millis, rounds, rounds_or, skip,
-    until,
+    together, until,
 };
 pub use process::{Process, signal};
 pub use running::{Ended, Running};

@@ -117,11 +117,10 @@ impl<'c> PgStore<'c> {
     /// The first column of each row of a query, as text; an empty text for null.
     pub fn texts(&self, sql: &str) -> Vec<String> {
         let rows = self.looker().as_mut().expect("one").simple_query(sql);
-        let text = |message| match message {
-            SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or_default().to_owned()),
-            _ => None,
-        };
-        rows.expect(sql).into_iter().filter_map(text).collect()
+        rows.expect(sql)
+            .into_iter()
+            .filter_map(first_column)
+            .collect()
     }
 
     /// The one text a query answers.
@@ -135,6 +134,15 @@ impl<'c> PgStore<'c> {
     #[track_caller]
     pub fn number(&self, sql: &str) -> i64 {
         self.text(sql).parse().expect("a number")
+    }
+
+    /// The one text a query answers, if the server answers and there is one.
+    pub fn try_text(&self, sql: &str) -> Option<String> {
+        let mut client = self.cluster.try_client_of(&self.database).ok()?;
+        let path = format!("SET search_path = {}", self.schema);
+        client.batch_execute(&path).ok()?;
+        let answer = client.simple_query(sql).ok()?;
+        answer.into_iter().find_map(first_column)
     }
 
     /// Changes the store.
@@ -229,6 +237,13 @@ impl<'c> PgStore<'c> {
     }
 }
 
+fn first_column(message: SimpleQueryMessage) -> Option<String> {
+    match message {
+        SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or_default().to_owned()),
+        _ => None,
+    }
+}
+
 /// The host's clock, shifted by this, such as `+40s`; none, without the library for that.
 pub fn with_clock(scenario: Scenario, shift: &str) -> Option<Scenario> {
     if !std::path::Path::new(FAKETIME).exists() {
@@ -265,6 +280,21 @@ pub fn on_another_host(scenario: &Scenario, line: &str) -> (Command, String) {
     ];
     let command = scenario.program("unshare", words.into_iter().chain(line.split_whitespace()));
     (command, name.into())
+}
+
+/// jobrun with these words as arguments, on a host that has processes of its own only and cannot see those of another;
+/// none, and that is said, if we may not make one.
+pub fn apart(scenario: &Scenario, line: &str) -> Option<Command> {
+    if !is_root() || !has_program("unshare") {
+        super::skip("a host of its own is made with unshare, as root");
+        return None;
+    }
+    let own = ["--uts", "--pid", "--fork", "--mount-proc", "--kill-child"];
+    let rename = "hostname elsewhere.example && exec \"$@\"";
+    let words = own
+        .into_iter()
+        .chain(["sh", "-c", rename, "sh", env!("CARGO_BIN_EXE_jobrun")]);
+    Some(scenario.program("unshare", words.chain(line.split_whitespace())))
 }
 
 /// Starts jobrun and waits until its job has written a line to `file`.

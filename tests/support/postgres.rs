@@ -191,7 +191,7 @@ impl Cluster {
 
     /// A session of the superuser in a database.
     pub fn client_of(&self, database: &str) -> Client {
-        self.connect(database).expect("a session")
+        self.try_client_of(database).expect("a session")
     }
 
     /// The name of a new database.
@@ -258,7 +258,7 @@ impl Cluster {
             .stderr(log);
         let mut child = command.spawn().expect("the server starts");
         let end = Instant::now() + PATIENCE;
-        while self.connect(DATABASE).is_err() {
+        while self.try_client_of(DATABASE).is_err() {
             let has_ended = child.try_wait().expect("a child").is_some();
             let is_late = Instant::now() >= end;
             assert!(!has_ended && !is_late, "no server:\n{}", self.log());
@@ -289,7 +289,8 @@ impl Cluster {
         self.signal(Signal::CONT);
     }
 
-    fn connect(&self, database: &str) -> Result<Client, ::postgres::Error> {
+    /// The same, if the server answers.
+    pub fn try_client_of(&self, database: &str) -> Result<Client, ::postgres::Error> {
         Config::new()
             .host_path(self.socket_folder())
             .port(self.port)
