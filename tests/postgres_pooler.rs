@@ -24,7 +24,9 @@ fn a_transaction_pooler_is_refused_and_no_lock_is_left_in_it() {
         behind.one_slot("echo x >> runs"),
     ];
     let is_refused = |host: &Scenario, line: &str| {
-        host.run(line)
+        let ended = host.run(line);
+        assert_eq!(host.lines("runs"), [""; 0], "nothing is started");
+        ended
             .exits(78)
             .says(&["transaction pooler", "session connection"]);
     };
