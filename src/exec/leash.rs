@@ -7,8 +7,10 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::clock::since_boot;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
@@ -23,6 +25,8 @@ const NOW: Timespec = Timespec {
 #[derive(Clone, Debug)]
 pub struct Leash {
     timer: Arc<OwnedFd>,
+    /// When it ends, in milliseconds since boot.
+    end: Arc<AtomicU64>,
 }
 
 impl Leash {
@@ -32,6 +36,7 @@ impl Leash {
         let timer = timerfd_create(TimerfdClockId::Boottime, flags)?;
         Ok(Self {
             timer: Arc::new(timer),
+            end: Arc::new(AtomicU64::new(u64::MAX)),
         })
     }
 
@@ -42,7 +47,13 @@ impl Leash {
         }
     }
 
-    /// Ends it now.
+    /// How long ago it should have been noticed that it has ended; none if it has not. One that was cut is long over.
+    pub(super) fn overdue(&self) -> Option<Duration> {
+        let end = Duration::from_millis(self.end.load(Ordering::Relaxed));
+        self.has_ended().then(|| since_boot().saturating_sub(end))
+    }
+
+    /// Ends it now: others may be at it.
     pub fn cut(&self) {
         if !self.has_ended() {
             self.end_at(Duration::ZERO);
@@ -55,6 +66,8 @@ impl Leash {
     }
 
     fn end_at(&self, until: Duration) {
+        let millis = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
+        self.end.store(millis, Ordering::Relaxed);
         // A timer that is set to zero is off.
         let until = until.max(Duration::from_nanos(1));
         let at = Itimerspec {
@@ -85,7 +98,6 @@ pub(super) fn has_ended(timer: BorrowedFd<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::since_boot;
 
     #[test]
     fn it_ends_at_its_time_and_can_be_moved_only_before() {

@@ -313,11 +313,13 @@ impl<'a> Run<'a> {
 
     /// Once, as an ended leash stays so. What is being ended already is only ended sooner.
     fn heed_leash(&mut self) {
-        if !self.leash.is_some_and(Leash::has_ended) {
+        let Some(overdue) = self.leash.and_then(Leash::overdue) else {
             return;
-        }
+        };
         self.leash = None;
+        // A host that slept through it has no grace left: others may have begun.
         let grace = self.command.kill_after.min(ORPHAN_GRACE);
+        let grace = grace.saturating_sub(overdue);
         match self.phase {
             Phase::Running | Phase::Outlived | Phase::Draining(_) => {
                 if self.over.is_none() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::Runner;
-use super::postgres::Keeper;
+use super::postgres::{Keeper, NOT_REACHED};
 use crate::domain::schedule::Instant;
 
 /// What a start asks for to be the only one between hosts.
@@ -64,9 +64,12 @@ pub struct Holding {
 pub enum Beat {
     /// Nobody else takes it before then, counted from boot.
     HeldUntil(Duration),
-    /// Somebody else has it.
-    Lost,
+    /// It is not held any more, for this reason.
+    Lost(&'static str),
 }
+
+/// Why a lock is not held any more, where its holder was told nothing.
+pub const SILENCE: &str = NOT_REACHED;
 
 /// Hears of each beat, on a thread of its own.
 pub type Told = Box<dyn Fn(Beat) + Send>;

@@ -23,7 +23,7 @@ use std::time::Duration;
 use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Pause, SkipRange, State, Task, Version};
-pub use locking::{Beat, Holding, Lock, Locked, Locking, Told};
+pub use locking::{Beat, Holding, Lock, Locked, Locking, SILENCE, Told};
 pub use postgres::Keeper;
 use postgres::connect::Settings;
 use postgres::{DEFAULT_SCHEMA, Postgres};

@@ -4,6 +4,7 @@ use std::fs::DirBuilder;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant as Moment};
 
 use chrono::Utc;
@@ -18,7 +19,7 @@ use crate::error::Error;
 use crate::exec::{Attempt, Holder, Leash, LockFile, Signals};
 use crate::plain;
 use crate::report::text;
-use crate::store::{Beat, Holding, Keeper, Lock, Locked, Locking, StoreError};
+use crate::store::{Beat, Holding, Keeper, Lock, Locked, Locking, SILENCE, StoreError};
 
 /// Between two looks for a free place.
 const PLACE_PAUSE: Duration = Duration::from_millis(200);
@@ -34,7 +35,17 @@ const SILENT_WAIT: Duration = Duration::from_secs(60);
 pub(super) struct Held {
     locks: Vec<LockFile>,
     /// What keeps them between hosts, and until when, if other hosts can have them.
-    between_hosts: Option<(Keeper, Leash)>,
+    between_hosts: Option<BetweenHosts>,
+}
+
+/// Locks as they are held between hosts.
+struct BetweenHosts {
+    /// Gives them back when it is dropped.
+    _keeper: Keeper,
+    /// Until when they are surely held.
+    leash: Leash,
+    /// Why they are not held any more, if that was said.
+    loss: Arc<OnceLock<&'static str>>,
 }
 
 /// Who is in the way, and on which lock.
@@ -71,13 +82,14 @@ impl Held {
 
     /// Until when they are surely held between hosts.
     pub(super) fn leash(&self) -> Option<&Leash> {
-        self.between_hosts.as_ref().map(|(_, leash)| leash)
+        self.between_hosts.as_ref().map(|held| &held.leash)
     }
 
     /// Why they are not held any more, if so.
     pub(super) fn loss(&self) -> Option<&'static str> {
-        if self.leash().is_some_and(Leash::has_ended) {
-            Some("the store was not reached for too long, or another host has taken over")
+        let between_hosts = self.between_hosts.as_ref();
+        if let Some(lost) = between_hosts.filter(|held| held.leash.has_ended()) {
+            Some(lost.loss.get().copied().unwrap_or(SILENCE))
         } else if self.locks.iter().all(LockFile::is_current) {
             None
         } else {
@@ -186,22 +198,32 @@ fn between_hosts(
     start: &mut Start<'_>,
     locking: &Locking,
     wait: Duration,
-) -> Result<Result<Option<(Keeper, Leash)>, Busy>, Error> {
+) -> Result<Result<Option<BetweenHosts>, Busy>, Error> {
     let began = Moment::now();
     let mut has_said = false;
     loop {
         let leash = Leash::new().map_err(anyhow::Error::from)?;
+        let loss = Arc::new(OnceLock::new());
         let signals = start.signals;
         let locked = patiently(start.store.as_mut(), signals, &start.spool, |store| {
-            let leash = leash.clone();
+            let (leash, loss) = (leash.clone(), loss.clone());
             let told = move |beat| match beat {
                 Beat::HeldUntil(until) => leash.extend(until),
-                Beat::Lost => leash.cut(),
+                Beat::Lost(why) => {
+                    let _ = loss.set(why);
+                    leash.cut();
+                }
             };
             store.lock(locking, Box::new(told))
         })?;
         let (holding, pause) = match locked {
-            Locked::Won(keeper) => return Ok(Ok(keeper.map(|keeper| (keeper, leash)))),
+            Locked::Won(keeper) => {
+                return Ok(Ok(keeper.map(|keeper| BetweenHosts {
+                    _keeper: keeper,
+                    leash,
+                    loss,
+                })));
+            }
             Locked::Busy(holding) if began.elapsed() >= wait => {
                 return Ok(Err(Busy::elsewhere(holding)));
             }

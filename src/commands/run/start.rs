@@ -424,6 +424,15 @@ impl<'a> Start<'a> {
         self.announce(held, Some(claimed.run.clone()), claimed.started_at);
         report::run::say_started(self.job, claimed, claimed.started_at);
         let mut ended = attempt::supervise(self, held, claimed);
+        if ended.finish.outcome == Outcome::LockLost {
+            let loss = held.loss().unwrap_or_default();
+            let run = claimed.run.as_str();
+            tracing::error!(
+                job = self.job.name,
+                run,
+                "lost its lock, and its work was ended: {loss}"
+            );
+        }
         let record = attempt::record(self, &ended.finish);
         self.replay(claimed, &ended.finish);
         attempt::say(self.job, claimed, &ended.finish, &record);

@@ -22,6 +22,8 @@ const BEAT: Duration = Duration::from_secs(5);
 /// How long after it was sent a beat that arrived can be relied on. Then work is killed, at most five seconds later, well
 /// before the server gives up a session (30 s) and another host begins (45 s).
 const TRUST: Duration = Duration::from_secs(20);
+/// What its holder is told then; also what is to be supposed if it is told nothing.
+pub(in crate::store) const NOT_REACHED: &str = "the store was not reached for 20 s";
 /// How often it is looked whether the session is still there.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long a holder waits for its lock to be given back.
@@ -126,12 +128,7 @@ impl Heart {
             return;
         }
         if since_boot() >= self.reliable_until {
-            let seconds = TRUST.as_secs();
-            tracing::error!(
-                job = self.job,
-                "lost its lock: the store was not reached for {seconds} s"
-            );
-            self.end();
+            self.end(NOT_REACHED);
             return;
         }
         let lost = on(&self.line).as_mut().and_then(gone);
@@ -157,11 +154,7 @@ impl Heart {
                 }
             }
             Ok(false) => {
-                tracing::error!(
-                    job = self.job,
-                    "lost its lock: another start has taken it over"
-                );
-                self.end();
+                self.end("another start has taken it over");
             }
             Err(fault) => self.lost_session(fault),
         }
@@ -217,9 +210,9 @@ impl Heart {
         self.failures += 1;
     }
 
-    fn end(&mut self) {
+    fn end(&mut self, why: &'static str) {
         self.is_over = true;
-        (self.told)(Beat::Lost);
+        (self.told)(Beat::Lost(why));
     }
 }
 

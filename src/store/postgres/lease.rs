@@ -20,6 +20,8 @@ const SILENT: Duration = Duration::from_secs(10);
 const LINGERING: Duration = Duration::from_secs(1);
 /// How long an advisory lock is tried for in all.
 const TRY_WAIT: Duration = Duration::from_secs(4);
+/// How often it is looked whether a pooler gives sessions away.
+const POOLER_LOOKS: u32 = 10;
 /// The first version that ends idle sessions by itself.
 pub(super) const HAS_IDLE_SESSION_TIMEOUT: i32 = 140_000;
 /// Between two tries.
@@ -286,12 +288,18 @@ pub(super) fn beat(session: &mut Session, names: &Vec<String>, start: &str) -> A
 /// one process at the server, and nobody else has that one; so long as the other one is in a transaction, a pooler
 /// has to show it.
 pub(super) fn are_pooled(one: &mut Session, other: &mut Session) -> Answer<bool> {
-    let first = backend(one)?;
-    other.batch("BEGIN")?;
-    let (in_transaction, meanwhile) = (backend(other)?, backend(one)?);
-    other.batch("COMMIT")?;
-    let after = backend(other)?;
-    Ok(first == in_transaction || first != meanwhile || in_transaction != after)
+    // Among many clients it can hand out the same one again by chance.
+    for _ in 0..POOLER_LOOKS {
+        let first = backend(one)?;
+        other.batch("BEGIN")?;
+        let (in_transaction, meanwhile) = (backend(other)?, backend(one)?);
+        other.batch("COMMIT")?;
+        let after = backend(other)?;
+        if first == in_transaction || first != meanwhile || in_transaction != after {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn backend(session: &mut Session) -> Answer<i32> {

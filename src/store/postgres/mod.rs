@@ -34,6 +34,7 @@ use crate::domain::state::{Pause, SkipRange, State, Task, Version};
 use crate::plain;
 use connect::Settings;
 pub use keeper::Keeper;
+pub(super) use keeper::NOT_REACHED;
 use open::Found;
 pub use open::check;
 pub(super) use session::DEFAULT_SCHEMA;
@@ -179,8 +180,11 @@ impl Postgres {
         }
     }
 
-    /// Refuses a pooler that would give the session of the lock to others.
+    /// Refuses a pooler that would give the session of the lock to others. Costs nothing without a pooler.
     fn refuse_pooler(&mut self) -> Result<(), StoreError> {
+        if self.ask(|session| Ok(session.is_own))? {
+            return Ok(());
+        }
         let place = self.server.place.clone();
         let (mut other, _) = self.server.session(NAME)?;
         let is_pooled = self.ask(|session| lease::are_pooled(session, &mut other))?;
@@ -216,9 +220,7 @@ impl Store for Postgres {
 
     fn lock(&mut self, locking: &Locking, told: Told) -> Result<Locked, StoreError> {
         self.start.clone_from(&locking.runner.start);
-        if !self.ask(|session| Ok(session.is_own))? {
-            self.refuse_pooler()?;
-        }
+        self.refuse_pooler()?;
         let server = self.server.clone();
         let mut sent = since_boot();
         let standing = self.ask(|session| {

@@ -91,6 +91,7 @@ impl Postgres {
     /// Opens the store for writing; makes its schema and brings it up to date as needed.
     pub fn open(database: &Database, environment: Option<&str>) -> Result<Self, StoreError> {
         let (mut store, found) = Self::connect(database)?;
+        store.refuse_pooler()?;
         let place = store.server.place.clone();
         let is_current = match &found.schema {
             Some(schema) => {
