@@ -236,6 +236,12 @@ fn text(config: &Config, jobs: &[Checked], has_store: bool) -> String {
     )];
     let made = if has_store { "" } else { " (not made yet)" };
     lines.push(format!("store: {}{made}", config.store.name()));
+    if !config.store.is_shared() {
+        lines.push(
+            "       for one host; several share one with `url = \"postgres://USER@HOST/DATABASE\"` in `[store]`"
+                .to_owned(),
+        );
+    }
     lines.push(format!(
         "time zone rules: {} ({})",
         config.tz.version(),

@@ -10,7 +10,7 @@ use crate::domain::job::Job;
 use crate::error::{Ending, Error};
 use crate::exec::{self, Hold};
 use crate::report;
-use crate::store;
+use crate::store::{self, Holding};
 
 /// How long processes are killed before they are taken for unkillable, and a lock is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -87,13 +87,42 @@ pub fn unlock(config: &Config, args: &cli::Unlock) -> Result<Ending, Error> {
     Ok(Ending::Done)
 }
 
-/// The lock is free. Processes can be left all the same, of a run whose jobrun and guard were killed together.
+/// Another host has the lock, by the store's word.
+fn take_from(
+    config: &Config,
+    job: &Job,
+    holding: &Holding,
+    args: &cli::Unlock,
+) -> Result<Ending, Error> {
+    let (name, pid, host) = (&job.name, holding.pid, &holding.host);
+    if !args.force {
+        let message = format!("job `{name}` is locked by pid {pid} on `{host}`");
+        return Err(Error::no(message).hint(
+            "if that host is gone, its lock is free 45 seconds after its last sign of life; `--force` frees it now, \
+             though what it was held for may still run there",
+        ));
+    }
+    let mut store = store::open(&config.store)?;
+    let now = store.now()?;
+    let detail = format!("taken from pid {pid} on `{host}`");
+    let event = event(now, "unlock", detail.clone(), args.note.as_ref());
+    store.abandon(name, &event)?;
+    report::answer(&format!("{name}: its lock is free; {detail}\n"))?;
+    Ok(Ending::Done)
+}
+
+/// The lock is free on this host. Processes can be left all the same, of a run whose jobrun and guard were killed together.
 fn free(config: &Config, job: &Job, args: &cli::Unlock) -> Result<Ending, Error> {
     let name = &job.name;
-    let at_work = match store::open_for_reading(&config.store)? {
-        Some(mut store) => store.at_work(name)?,
-        None => None,
-    };
+    let mut at_work = None;
+    if let Some(mut store) = store::open_for_reading(&config.store)? {
+        let here = exec::place_of(&lock_path(&config.store, name));
+        let elsewhere = store.holding(name)?;
+        if let Some(holding) = elsewhere.filter(|holding| holding.place != here) {
+            return take_from(config, job, &holding, args);
+        }
+        at_work = store.at_work(name)?;
+    }
     let run = at_work.and_then(|at_work| at_work.run);
     let variable = run.as_deref().map(environment::run_id);
     let remains = variable.as_deref().map_or_else(Vec::new, exec::remains);

@@ -17,8 +17,8 @@ pub enum Fault {
 }
 
 /// Passes calls on to `store`, but for those that fail.
-pub struct Failing<S: Store> {
-    store: S,
+pub struct Failing {
+    store: Box<dyn Store>,
     fault: Fault,
     /// Which call fails, from 1.
     at: u32,
@@ -27,9 +27,9 @@ pub struct Failing<S: Store> {
     has_failed: Rc<Cell<bool>>,
 }
 
-impl<S: Store> Failing<S> {
+impl Failing {
     /// A store whose call number `at` fails; and whether it has come to that.
-    pub fn new(store: S, fault: Fault, at: u32) -> (Self, Rc<Cell<bool>>) {
+    pub fn new(store: Box<dyn Store>, fault: Fault, at: u32) -> (Self, Rc<Cell<bool>>) {
         let has_failed = Rc::new(Cell::new(false));
         let failing = Self {
             store,
@@ -43,7 +43,7 @@ impl<S: Store> Failing<S> {
 
     fn call<T>(
         &mut self,
-        call: impl FnOnce(&mut S) -> Result<T, StoreError>,
+        call: impl FnOnce(&mut dyn Store) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.calls += 1;
         let is_its_turn = match self.fault {
@@ -51,11 +51,11 @@ impl<S: Store> Failing<S> {
             Fault::ForGood => self.calls >= self.at,
         };
         if !is_its_turn {
-            return call(&mut self.store);
+            return call(self.store.as_mut());
         }
         self.has_failed.set(true);
         if self.fault == Fault::AnswerLost {
-            call(&mut self.store)?;
+            call(self.store.as_mut())?;
         }
         Err(StoreError::new(
             "failing",
@@ -64,9 +64,9 @@ impl<S: Store> Failing<S> {
     }
 }
 
-impl<S: Store> Store for Failing<S> {
+impl Store for Failing {
     fn now(&mut self) -> Result<Instant, StoreError> {
-        self.call(S::now)
+        self.call(|store| store.now())
     }
 
     fn lock(&mut self, locking: &Locking, told: Told) -> Result<Locked, StoreError> {
@@ -118,7 +118,7 @@ impl<S: Store> Store for Failing<S> {
     }
 
     fn harden(&mut self) -> Result<bool, StoreError> {
-        self.call(S::harden)
+        self.call(|store| store.harden())
     }
 
     fn settle(&mut self) {
@@ -165,7 +165,7 @@ impl<S: Store> Store for Failing<S> {
     }
 
     fn jobs(&mut self) -> Result<Vec<String>, StoreError> {
-        self.call(S::jobs)
+        self.call(|store| store.jobs())
     }
 
     fn summary(&mut self, job: &str) -> Result<Option<Summary>, StoreError> {

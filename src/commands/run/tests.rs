@@ -11,8 +11,8 @@ use crate::domain::lifecycle::{Outcome, Status};
 use crate::domain::schedule::Instant;
 use crate::error::{Ending, Error};
 use crate::store::failing::{Failing, Fault};
-use crate::store::sqlite::Sqlite;
-use crate::store::{Run, SlotTask, Store, Url};
+use crate::store::postgres::testing::cluster;
+use crate::store::{self, Run, SlotTask, Store};
 
 /// More calls than any start here makes.
 const MOST_CALLS: u32 = 200;
@@ -44,10 +44,22 @@ struct Bench {
 
 impl Bench {
     fn new(keys: &str) -> Self {
+        Self::with("", keys)
+    }
+
+    /// On a schema of its own; none without a server.
+    fn on_postgres(keys: &str) -> Option<Self> {
+        let url = cluster::shared()?.url(cluster::DATABASE);
+        let schema = cluster::schema();
+        let store = format!("[store]\nurl = '{url}'\nschema = '{schema}'\nstate_dir = 'state'\n");
+        Some(Self::with(&store, keys))
+    }
+
+    fn with(store: &str, keys: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("jobs.toml");
         let text = format!(
-            "[jobs.j]\ncwd = '.'\noutput = 'none'\n{keys}\nshell = 'echo $JOBRUN_SLOT_UTC >> runs'\n"
+            "{store}[jobs.j]\ncwd = '.'\noutput = 'none'\n{keys}\nshell = 'echo $JOBRUN_SLOT_UTC >> runs'\n"
         );
         fs::write(&path, text).expect("written");
         let around = Surroundings {
@@ -64,11 +76,8 @@ impl Bench {
         }
     }
 
-    fn store(&self) -> Sqlite {
-        let Url::Sqlite(path) = &self.config.store.url else {
-            panic!("not a file");
-        };
-        Sqlite::open(path, None).expect("a store")
+    fn store(&self) -> Box<dyn Store> {
+        store::open(&self.config.store).expect("a store")
     }
 
     fn start(&self, store: Box<dyn Store>, is_by_hand: bool) -> Result<Ending, Error> {
@@ -138,11 +147,20 @@ impl Bench {
 
 #[test]
 fn a_trigger_whose_store_fails_loses_nothing_and_repeats_nothing() {
+    each_call_fails(&|| Some(Bench::new(THREE_SLOTS)));
+}
+
+#[test]
+fn a_trigger_whose_postgresql_fails_loses_nothing_and_repeats_nothing() {
+    each_call_fails(&|| Bench::on_postgres(THREE_SLOTS));
+}
+
+fn each_call_fails(bench: &dyn Fn() -> Option<Bench>) {
     for fault in [Fault::Once, Fault::ForGood, Fault::AnswerLost] {
         let mut calls = 0;
         for at in 1..MOST_CALLS {
             let place = format!("{fault:?} at call {at}");
-            let bench = Bench::new(THREE_SLOTS);
+            let Some(bench) = bench() else { return };
             let Some(ended) = bench.failing(fault, at, false) else {
                 break;
             };
@@ -155,7 +173,7 @@ fn a_trigger_whose_store_fails_loses_nothing_and_repeats_nothing() {
                 Ok(Ending::NotRecorded) | Err(Error::Store(_)) => {}
                 other => panic!("{place}: {other:?}"),
             }
-            let ended = bench.start(Box::new(bench.store()), false);
+            let ended = bench.start(bench.store(), false);
             assert!(matches!(ended, Ok(Ending::Done)), "{place}: {ended:?}");
             bench.assert_nothing_is_half_written(&place);
             let statuses: Vec<Status> = bench.tasks().iter().map(|task| task.status).collect();
@@ -193,7 +211,7 @@ fn a_run_by_hand_whose_store_fails_is_told_and_not_repeated_by_a_trigger() {
                 Err(Error::Store(_)) => assert!(done <= 1, "{place}"),
                 other => panic!("{place}: {other:?}"),
             }
-            let ended = bench.start(Box::new(bench.store()), false);
+            let ended = bench.start(bench.store(), false);
             assert!(
                 matches!(ended, Ok(Ending::Done | Ending::Failed(_))),
                 "{place}: {ended:?}"
@@ -216,7 +234,7 @@ fn a_pause_by_the_file_whose_store_fails_is_made_by_the_next_start() {
                 break;
             };
             assert!(matches!(ended, Err(Error::Store(_))), "{place}: {ended:?}");
-            let ended = bench.start(Box::new(bench.store()), false);
+            let ended = bench.start(bench.store(), false);
             assert!(matches!(ended, Ok(Ending::Done)), "{place}: {ended:?}");
             let now = bench.store().now().expect("a time");
             assert!(bench.store().paused("j", now).expect("an answer").is_some());

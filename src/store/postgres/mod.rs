@@ -17,6 +17,8 @@ mod state;
 mod step;
 #[cfg(test)]
 pub mod testing;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
