@@ -44,7 +44,7 @@ fn says_no_password(host: &Scenario, lines: &[&str]) -> String {
     let mut all = String::new();
     for line in lines {
         let ended = host.start(line).wait();
-        all += &format!("{line}\n{}\n{}\n", ended.stdout, ended.stderr);
+        all = format!("{all}{line}\n{}\n{}\n", ended.stdout, ended.stderr);
     }
     for password in [PASSWORD, WRONG] {
         assert!(!all.contains(password), "{all}");

@@ -17,7 +17,7 @@ use crate::exec;
 use crate::report;
 use crate::report::Finding;
 use crate::report::text;
-use crate::store::{self, Store};
+use crate::store::{self, Store, StoreError};
 
 /// Slots shown for each job.
 const SHOWN_SLOTS: usize = 5;
@@ -55,15 +55,35 @@ pub fn check(around: &Surroundings, args: &cli::Check) -> Result<Ending, Error> 
     };
     config.look_ahead(now);
     config.warn_about_commands(cannot_start);
-    let target = store::check(&config.store)?;
-    let cannot = target.cannot.map(|error| {
+    // What is to be said of the file does not wait for a store that cannot be looked at.
+    let (mut store, unusable) = match look_at_store(&config) {
+        Ok(store) => (store, None),
+        Err(error) => (None, Some(error)),
+    };
+    let jobs = config
+        .jobs
+        .iter()
+        .map(|job| checked(&config, job, now, store.as_mut()));
+    let jobs = jobs.collect::<Result<Vec<Checked>, Error>>()?;
+    let is_missing = store.is_none() && unusable.is_none();
+    if args.json {
+        report::json(&document(&config.faults, jobs))?;
+    } else {
+        warn(&config.faults);
+        report::answer(&text(&config, &jobs, is_missing))?;
+    }
+    unusable.map_or(Ok(Ending::Done), |error| Err(error.into()))
+}
+
+/// Warns of what this user or the server lacks, and opens the store for reading; none if there is none yet.
+fn look_at_store(config: &Config) -> Result<Option<Box<dyn Store>>, StoreError> {
+    let found = store::check(&config.store)?;
+    let cannot = found.cannot.map(|error| {
         let hint = error.hint.as_ref().map(|hint| format!("\nhint: {hint}"));
-        format!(
-            "this user cannot run jobs: {error}{}",
-            hint.unwrap_or_default()
-        )
+        let hint = hint.unwrap_or_default();
+        format!("this user cannot run jobs: {error}{hint}")
     });
-    for message in cannot.into_iter().chain(target.lacks) {
+    for message in cannot.into_iter().chain(found.lacks) {
         let finding = Finding {
             text: format!("warning: {message}\n"),
             job: None,
@@ -73,20 +93,7 @@ pub fn check(around: &Surroundings, args: &cli::Check) -> Result<Ending, Error> 
         };
         finding.print(tracing::Level::WARN);
     }
-    let mut store = store::open_for_reading(&config.store)?;
-    let jobs = config
-        .jobs
-        .iter()
-        .map(|job| checked(&config, job, now, store.as_mut()));
-    let jobs = jobs.collect::<Result<Vec<Checked>, Error>>()?;
-    let has_store = store.is_some();
-    if args.json {
-        report::json(&document(&config.faults, jobs))?;
-        return Ok(Ending::Done);
-    }
-    warn(&config.faults);
-    report::answer(&text(&config, &jobs, has_store))?;
-    Ok(Ending::Done)
+    store::open_for_reading(&config.store)
 }
 
 /// Why a job's command could not be started from here and now.
@@ -228,13 +235,13 @@ fn behind(timetable: &Timetable, cursor: Instant, now: Instant) -> Option<String
     ))
 }
 
-fn text(config: &Config, jobs: &[Checked], has_store: bool) -> String {
+fn text(config: &Config, jobs: &[Checked], is_missing: bool) -> String {
     let mut lines = vec![format!(
         "{}: {}, no faults",
         config.path.display(),
         text::count(jobs.len() as u64, "job")
     )];
-    let made = if has_store { "" } else { " (not made yet)" };
+    let made = if is_missing { " (not made yet)" } else { "" };
     lines.push(format!("store: {}{made}", config.store.name()));
     if !config.store.is_shared() {
         lines.push(

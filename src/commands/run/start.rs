@@ -380,6 +380,10 @@ impl<'a> Start<'a> {
             let now = self.store.now()?;
             if has_turned {
                 self.look_where_it_stands(now)?;
+                if self.is_quiet(now) {
+                    self.tally.owed = 0;
+                    return Ok((Worked::Done, self.position.busy_count));
+                }
             }
             has_turned = true;
             let seen = self.position.busy_count;
