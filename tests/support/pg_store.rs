@@ -218,11 +218,12 @@ impl<'c> PgStore<'c> {
         ))
     }
 
-    /// Ends every lock session on the server.
-    pub fn end_lock_sessions(&self) -> usize {
-        let end =
-            format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {LOCK_SESSION}");
-        self.texts(&end).len()
+    /// Ends on the server what holds an advisory lock: by how many sessions it was held.
+    pub fn end_lock_holders(&self) -> usize {
+        let end = |pid: &String| self.execute(&format!("SELECT pg_terminate_backend({pid})"));
+        let holders = self.lock_holders();
+        holders.iter().for_each(end);
+        holders.len()
     }
 
     fn looker(&self) -> MutexGuard<'_, Option<Client>> {

@@ -1,10 +1,8 @@
 //! Passwords: whatever goes wrong with a store on PostgreSQL, nobody reads its password in what jobrun says or keeps.
 
-mod support;
-
-use support::pg_store::{PgStore, start_and_hold};
-use support::postgres::{Cluster, DATABASE, Settings, free_port};
-use support::{Scenario, together};
+use crate::support::pg_store::{PgStore, start_and_hold};
+use crate::support::postgres::{Cluster, DATABASE, Settings, free_port};
+use crate::support::{Scenario, together};
 
 /// Nothing else contains it.
 const PASSWORD: &str = "s3cr3t-Correct-Horse";
@@ -41,11 +39,11 @@ fn asking() -> Option<Cluster> {
 
 /// What each of these commands says in all, and that no password is in it.
 fn says_no_password(host: &Scenario, lines: &[&str]) -> String {
-    let mut all = String::new();
-    for line in lines {
-        let ended = host.start(line).wait();
-        all = format!("{all}{line}\n{}\n{}\n", ended.stdout, ended.stderr);
-    }
+    let said = |line: &&str| {
+        let ended = host.run(line);
+        format!("{line}\n{}\n{}\n", ended.stdout, ended.stderr)
+    };
+    let all: String = lines.iter().map(said).collect();
     for password in [PASSWORD, WRONG] {
         assert!(!all.contains(password), "{all}");
     }
@@ -118,13 +116,7 @@ fn a_password_occurs_nowhere_whatever_goes_wrong() {
             let store = PgStore::on(&cluster).reached_by(url);
             scope.spawn(move || {
                 let host = store.one_slot("echo x >> runs");
-                let lines = [
-                    "run j -v",
-                    "check",
-                    "check --json",
-                    "status",
-                    "run j --json",
-                ];
+                let lines = ["run j -v --json", "check", "check --json", "status"];
                 let all = says_no_password(&host, &lines);
                 assert!(host.lines("runs").is_empty(), "{url} {all}");
                 assert!(host.run("status").code() != Some(0), "{url} {all}");

@@ -1,10 +1,8 @@
 //! Poolers: one that hands a session out anew with each transaction cannot hold a lock, and is refused.
 
-mod support;
-
-use support::pg_store::{PgStore, start_and_hold};
-use support::pgbouncer::PgBouncer;
-use support::{Scenario, until};
+use crate::support::pg_store::{PgStore, start_and_hold};
+use crate::support::pgbouncer::PgBouncer;
+use crate::support::{Scenario, until};
 
 /// Starts of each client in [`a_transaction_pooler_is_refused_and_no_lock_is_left_in_it`].
 const STARTS: usize = 20;

@@ -1,14 +1,12 @@
 //! What takes as long as a lease: a runner that is cut off or frozen has ended its work before another host begins.
 
-mod support;
-
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::support::pg_store::{PgStore, apart, start_and_hold};
+use crate::support::postgres::{Cluster, Settings, Stop};
+use crate::support::proxy::Proxy;
+use crate::support::{Running, Scenario, eventually_within, signal, together, until};
 use rustix::process::Signal;
-use support::pg_store::{PgStore, apart, start_and_hold};
-use support::postgres::{Cluster, Settings, Stop};
-use support::proxy::Proxy;
-use support::{Running, Scenario, eventually_within, signal, together, until};
 
 /// How soon another host begins after a runner was heard of for the last time.
 const TAKE_OVER: Duration = Duration::from_secs(60);

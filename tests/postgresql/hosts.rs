@@ -1,12 +1,10 @@
 //! Several hosts, one store on PostgreSQL: whoever is triggered, one runs, and what is on record is seen from all.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use support::pg_store::{PgStore, on_another_host, start_and_hold, with_clock};
-use support::{eventually, until};
+use crate::support::pg_store::{PgStore, on_another_host, start_and_hold, with_clock};
+use crate::support::{eventually, until};
 
 /// Seconds both hosts are triggered in [`hosts_whose_clocks_differ_run_each_slot_once`].
 const SECONDS: i64 = 10;

@@ -1,13 +1,11 @@
 //! Sessions on PostgreSQL: what holds the lock is one session from start to end, and a lost one is taken again.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
-use support::pg_store::{PgStore, start_and_hold};
-use support::postgres::{Cluster, Settings, Stop};
-use support::proxy::Proxy;
-use support::{Scenario, eventually, together, until};
+use crate::support::pg_store::{PgStore, start_and_hold};
+use crate::support::postgres::{Cluster, Settings, Stop};
+use crate::support::proxy::Proxy;
+use crate::support::{Scenario, eventually, together, until};
 
 /// Longer than the lock's session is left alone between two signs of life.
 const A_WHILE: Duration = Duration::from_secs(7);
@@ -101,8 +99,8 @@ fn a_lock_session_that_is_ended_is_taken_again() {
     let running = start_and_hold(&host, "run j", "runs");
     let fence = store.number("SELECT fence FROM lease");
     for round in 1..=2 {
-        let before = store.lock_sessions();
-        assert_eq!(store.end_lock_sessions(), 1);
+        let before = store.lock_holders();
+        assert_eq!(store.end_lock_holders(), 1);
         let said = || running.stderr().matches("lock session lost").count();
         let took = eventually("it is said", || said() == round);
         assert!(took < SOON, "{took:?}");

@@ -1,15 +1,13 @@
 //! Everything goes wrong at random: two hosts, clocks apart, processes killed, sessions ended, the server restarted.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use support::pg_store::{PgStore, with_clock};
-use support::postgres::{Cluster, Settings, Stop};
-use support::{Scenario, eventually_within, rounds_or};
+use crate::support::pg_store::{PgStore, with_clock};
+use crate::support::postgres::{Cluster, Settings, Stop};
+use crate::support::{Scenario, eventually_within, rounds_or};
 
 /// Slots, one a second, unless `JOBRUN_TEST_ROUNDS` says otherwise.
 const SLOTS: u32 = 20;
