@@ -142,6 +142,19 @@ pub struct Pause {
     pub note: Option<String>,
 }
 
+impl Pause {
+    /// One that failures cause at `now`.
+    pub fn by_failures(now: Instant) -> Self {
+        Self {
+            from: now,
+            until: None,
+            kind: PauseKind::Failures,
+            user: None,
+            note: None,
+        }
+    }
+}
+
 /// What paused a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PauseKind {

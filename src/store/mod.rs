@@ -15,6 +15,7 @@ mod records;
 mod schema;
 pub mod spool;
 pub mod sqlite;
+mod stepping;
 
 use std::fmt;
 use std::path::PathBuf;

@@ -32,22 +32,15 @@ pub(super) fn insert_slots(
     if planned.is_empty() {
         return Ok(Vec::new());
     }
-    let new = planned.iter().enumerate().map(|(place, planned)| {
-        let is_late = step.now - planned.slot.at > step.start_grace || planned.coalesced > 0;
-        New {
-            place,
-            slot: planned.slot.at,
-            nominal: planned.slot.nominal,
-            is_fixed_time: planned.slot.is_fixed,
-            trigger: if is_late {
-                Trigger::CatchUp
-            } else {
-                Trigger::Schedule
-            },
-            interval_start: planned.interval_start,
-            coalesced: planned.coalesced,
-            due_at: planned.due_at,
-        }
+    let new = planned.iter().enumerate().map(|(place, planned)| New {
+        place,
+        slot: planned.slot.at,
+        nominal: planned.slot.nominal,
+        is_fixed_time: planned.slot.is_fixed,
+        trigger: step.trigger_of(planned),
+        interval_start: planned.interval_start,
+        coalesced: planned.coalesced,
+        due_at: planned.due_at,
     });
     let new = serde_json::to_string(&new.collect::<Vec<_>>()).map_err(unwritable)?;
     // Of times that fall together the earliest is the nominal one: the others are recorded as duplicates.
@@ -120,21 +113,7 @@ pub(super) fn make_manual(session: &mut Session, step: &Step) -> Answer<Task> {
     let values = [text(&step.look.job), text(&step.run), time(&step.now)];
     let rows = session.query(sql, &values)?;
     let row = rows.first().ok_or_else(|| no_row("the manual run"))?;
-    Ok(Task {
-        id: row.try_get(0)?,
-        slot: None,
-        nominal: None,
-        key: step.run.clone(),
-        due_at: step.now,
-        attempts: 0,
-        interruptions: 0,
-        runs: 0,
-        first_tried_at: None,
-        is_snoozed: false,
-        trigger: Trigger::Manual,
-        interval_start: None,
-        coalesced: 0,
-    })
+    Ok(step.manual_task(row.try_get(0)?))
 }
 
 /// A task by its number.

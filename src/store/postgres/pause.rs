@@ -3,7 +3,7 @@
 use super::session::{Answer, Session, number, text, time};
 use super::{by_hand, state};
 use crate::domain::schedule::Instant;
-use crate::domain::state::{Pause, PauseKind};
+use crate::domain::state::Pause;
 use crate::store::Event;
 
 /// Pauses the job. A pause that holds goes on, with the new end and note.
@@ -92,13 +92,6 @@ pub(super) fn after_failures(
     if failures < limit || active(session, &job, now)?.is_some() {
         return Ok(false);
     }
-    let pause = Pause {
-        from: now,
-        until: None,
-        kind: PauseKind::Failures,
-        user: None,
-        note: None,
-    };
-    insert(session, &job, &pause)?;
+    insert(session, &job, &Pause::by_failures(now))?;
     Ok(true)
 }

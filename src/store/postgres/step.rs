@@ -32,7 +32,7 @@ pub(super) fn step(
             owed: 0,
         });
     }
-    let decision = decide(&state);
+    let mut decision = decide(&state);
     for recovered in &decision.recovered {
         recover(session, recovered, step.now)?;
         if let (Status::Failed, Some(limit)) = (recovered.update.status, step.pause_after) {
@@ -49,7 +49,7 @@ pub(super) fn step(
     for (task, reason) in &decision.closed {
         close_task(session, *task, reason.word(), step.now)?;
     }
-    let task = match decision.claim {
+    let task = match decision.claim.take() {
         Some(Claim::Task(task)) => Some(*task),
         Some(Claim::Planned(place)) => planned.into_iter().nth(place).flatten(),
         Some(Claim::Manual) => Some(make_manual(session, step)?),
@@ -57,17 +57,7 @@ pub(super) fn step(
         None => None,
     };
     let claimed = task.map(|task| claim(session, step, task)).transpose()?;
-    Ok(Stepped {
-        recovered: decision.recovered,
-        plan: decision.plan,
-        then: if claimed.is_some() {
-            Then::LookAgain
-        } else {
-            decision.then
-        },
-        claimed,
-        owed: decision.owed,
-    })
+    Ok(Stepped::of(decision, claimed))
 }
 
 /// Holds on to the job's row and its lease until the transaction ends: whoever would take the lease over waits for that.
@@ -236,15 +226,8 @@ pub(super) fn insert_version(session: &mut Session, job: &str, version: &Version
 }
 
 /// Marks the task as running and starts the row of its run, in one statement.
-fn claim(session: &mut Session, step: &Step, mut task: Task) -> Answer<Claimed> {
-    task.first_tried_at = task.first_tried_at.or(Some(step.now));
-    let attempt = task.runs + 1;
-    let is_first_by_hand = task.trigger == Trigger::Manual && task.attempts == 0;
-    let trigger = if task.runs > 0 && !is_first_by_hand {
-        Trigger::Retry
-    } else {
-        task.trigger
-    };
+fn claim(session: &mut Session, step: &Step, task: Task) -> Answer<Claimed> {
+    let claimed = step.claimed(task);
     // Whoever holds the lock is the only runner: any other run that says it is running is not.
     let sql = "WITH lost AS (UPDATE jobrun.run SET outcome = 'lost', reason = 'runner_died', finished_at = $3
                    WHERE job = $1 AND outcome = 'running'),
@@ -255,8 +238,8 @@ fn claim(session: &mut Session, step: &Step, mut task: Task) -> Answer<Claimed> 
                                        tz_version, fence)
                SELECT $2, $1, task.id, task.slot, task.key, $8, $9, 'running', $3, $10, $11, $12, lease.fence
                FROM task, lease RETURNING fence";
-    let (attempt_number, pid) = (attempt.cast_signed(), i64::from(step.runner.pid));
-    let word = trigger.word();
+    let (attempt, pid) = (claimed.attempt.cast_signed(), i64::from(step.runner.pid));
+    let word = claimed.trigger.word();
     let values = [
         text(&step.look.job),
         text(&step.run),
@@ -264,8 +247,8 @@ fn claim(session: &mut Session, step: &Step, mut task: Task) -> Answer<Claimed> 
         text(&step.runner.start),
         text(&step.token),
         text(&step.runner.lease),
-        number(&task.id),
-        small(&attempt_number),
+        number(&claimed.task.id),
+        small(&attempt),
         text(&word),
         text(&step.runner.host),
         number(&pid),
@@ -274,12 +257,7 @@ fn claim(session: &mut Session, step: &Step, mut task: Task) -> Answer<Claimed> 
     let rows = session.query(sql, &values)?;
     let row = rows.first().ok_or(Fault::LeaseLost)?;
     Ok(Claimed {
-        run: step.run.clone(),
-        task,
-        attempt,
-        trigger,
-        token: step.token.clone(),
         fence: row.try_get(0)?,
-        started_at: step.now,
+        ..claimed
     })
 }

@@ -5,7 +5,6 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::step::insert_skip;
 use super::{NOMINAL, ms, state};
 use crate::domain::due::Planned;
-use crate::domain::lifecycle::Trigger;
 use crate::domain::state::Task;
 use crate::store::Step;
 
@@ -17,12 +16,6 @@ pub(super) fn insert_slot(
 ) -> rusqlite::Result<Option<Task>> {
     let job = &step.look.job;
     let slot = planned.slot;
-    let is_late = step.now - slot.at > step.start_grace || planned.coalesced > 0;
-    let trigger = if is_late {
-        Trigger::CatchUp
-    } else {
-        Trigger::Schedule
-    };
     let mut insert = db.prepare_cached(
         "INSERT INTO jobrun_task (job, slot, nominal, is_fixed_time, due_at, \"trigger\", interval_start, coalesced,
                                   created_at)
@@ -35,7 +28,7 @@ pub(super) fn insert_slot(
                 ms(slot.at),
                 slot.nominal.format(NOMINAL).to_string(),
                 slot.is_fixed,
-                trigger.word(),
+                step.trigger_of(planned).word(),
                 ms(planned.interval_start),
                 planned.coalesced,
                 ms(step.now),
@@ -54,21 +47,7 @@ pub(super) fn insert_slot(
         }
         return Ok(None);
     };
-    Ok(Some(Task {
-        id,
-        slot: Some(slot.at),
-        nominal: Some(slot.nominal),
-        key: String::new(),
-        due_at: planned.due_at,
-        attempts: 0,
-        interruptions: 0,
-        runs: 0,
-        first_tried_at: None,
-        is_snoozed: false,
-        trigger,
-        interval_start: Some(planned.interval_start),
-        coalesced: planned.coalesced,
-    }))
+    Ok(Some(step.slot_task(id, planned)))
 }
 
 /// The task of one slot, to be run by hand with a new budget: made if there is none, opened again if there is.
@@ -112,19 +91,5 @@ pub(super) fn make_manual(db: &Connection, step: &Step) -> rusqlite::Result<Task
     let id = insert.query_row(params![step.look.job, step.run, ms(step.now)], |row| {
         row.get(0)
     })?;
-    Ok(Task {
-        id,
-        slot: None,
-        nominal: None,
-        key: step.run.clone(),
-        due_at: step.now,
-        attempts: 0,
-        interruptions: 0,
-        runs: 0,
-        first_tried_at: None,
-        is_snoozed: false,
-        trigger: Trigger::Manual,
-        interval_start: None,
-        coalesced: 0,
-    })
+    Ok(step.manual_task(id))
 }

@@ -128,13 +128,6 @@ pub(super) fn after_failures(
     if failures < limit || active(db, &job, now)?.is_some() {
         return Ok(false);
     }
-    let pause = Pause {
-        from: now,
-        until: None,
-        kind: PauseKind::Failures,
-        user: None,
-        note: None,
-    };
-    insert(db, &job, &pause)?;
+    insert(db, &job, &Pause::by_failures(now))?;
     Ok(true)
 }

@@ -4,9 +4,9 @@ use rusqlite::{Connection, params};
 
 use super::make::{insert_slot, make_manual, reopen_slot};
 use super::{ms, pause, state};
-use crate::domain::decide::{Claim, Decision, Recovered, Then};
+use crate::domain::decide::{Claim, Decision, Recovered};
 use crate::domain::due::Plan;
-use crate::domain::lifecycle::{Status, Trigger, Update};
+use crate::domain::lifecycle::{Status, Update};
 use crate::domain::schedule::Instant;
 use crate::domain::state::{State, Task, Version};
 use crate::store::{Claimed, Step, Stepped};
@@ -18,7 +18,7 @@ pub(super) fn step(
     decide: &mut dyn FnMut(&State) -> Decision,
 ) -> rusqlite::Result<Stepped> {
     let state = state::load(db, &step.look)?;
-    let decision = decide(&state);
+    let mut decision = decide(&state);
     for recovered in &decision.recovered {
         recover(db, recovered, step.now)?;
         if let (Status::Failed, Some(limit)) = (recovered.update.status, step.pause_after) {
@@ -35,7 +35,7 @@ pub(super) fn step(
     for (task, reason) in &decision.closed {
         close_task(db, *task, reason.word(), step.now)?;
     }
-    let task = match decision.claim {
+    let task = match decision.claim.take() {
         Some(Claim::Task(task)) => Some(*task),
         Some(Claim::Planned(place)) => planned.into_iter().nth(place).flatten(),
         Some(Claim::Manual) => Some(make_manual(db, step)?),
@@ -43,17 +43,7 @@ pub(super) fn step(
         None => None,
     };
     let claimed = task.map(|task| claim(db, step, file, task)).transpose()?;
-    Ok(Stepped {
-        recovered: decision.recovered,
-        plan: decision.plan,
-        then: if claimed.is_some() {
-            Then::LookAgain
-        } else {
-            decision.then
-        },
-        claimed,
-        owed: decision.owed,
-    })
+    Ok(Stepped::of(decision, claimed))
 }
 
 /// Marks a run as lost and puts its task where that leads.
@@ -176,7 +166,7 @@ pub(super) fn insert_skip(
 }
 
 /// Marks the task as running and starts the row of its run.
-fn claim(db: &Connection, step: &Step, file: &str, mut task: Task) -> rusqlite::Result<Claimed> {
+fn claim(db: &Connection, step: &Step, file: &str, task: Task) -> rusqlite::Result<Claimed> {
     let job = &step.look.job;
     let now = ms(step.now);
     // Whoever holds the lock is the only runner: any other run that says it is running is not.
@@ -185,25 +175,20 @@ fn claim(db: &Connection, step: &Step, file: &str, mut task: Task) -> rusqlite::
          WHERE job = ?1 AND outcome = 'running'",
     )?
     .execute(params![job, now])?;
-    let fence = take_lease(db, step)?;
+    let claimed = Claimed {
+        fence: take_lease(db, step)?,
+        ..step.claimed(task)
+    };
     db.prepare_cached(
         "UPDATE jobrun_task SET status = 'running', runs = runs + 1, claim_token = ?2, claim_lease = ?3,
                 first_tried_at = coalesce(first_tried_at, ?4) WHERE id = ?1",
     )?
     .execute(params![
-        task.id,
+        claimed.task.id,
         step.token,
         format!("{} {file}", step.runner.lease),
         now
     ])?;
-    task.first_tried_at = task.first_tried_at.or(Some(step.now));
-    let attempt = task.runs + 1;
-    let is_first_by_hand = task.trigger == Trigger::Manual && task.attempts == 0;
-    let trigger = if task.runs > 0 && !is_first_by_hand {
-        Trigger::Retry
-    } else {
-        task.trigger
-    };
     db.prepare_cached(
         "INSERT INTO jobrun_run (id, job, task_id, slot, key, attempt, \"trigger\", outcome, started_at, host, pid,
                                  tz_version, fence)
@@ -212,26 +197,18 @@ fn claim(db: &Connection, step: &Step, file: &str, mut task: Task) -> rusqlite::
     .execute(params![
         step.run,
         job,
-        task.id,
-        task.slot.map(ms),
-        task.key,
-        attempt,
-        trigger.word(),
+        claimed.task.id,
+        claimed.task.slot.map(ms),
+        claimed.task.key,
+        claimed.attempt,
+        claimed.trigger.word(),
         now,
         step.runner.host,
         step.runner.pid,
         step.runner.tz_version,
-        fence,
+        claimed.fence,
     ])?;
-    Ok(Claimed {
-        run: step.run.clone(),
-        task,
-        attempt,
-        trigger,
-        token: step.token.clone(),
-        fence,
-        started_at: step.now,
-    })
+    Ok(claimed)
 }
 
 /// Takes the job's lease, or keeps it; its fence grows with each take-over.
