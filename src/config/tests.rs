@@ -314,6 +314,7 @@ fn a_file_that_is_no_toml_still_says_where() {
     assert!(said[0].starts_with("1:8 "), "{said:?}");
 }
 
+mod store;
 mod when;
 
 mod reading {

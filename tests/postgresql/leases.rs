@@ -60,6 +60,10 @@ fn leases_on_postgresql() {
             "a_result_that_cannot_be_written_is_kept_for_the_next_start",
             a_result_that_cannot_be_written_is_kept_for_the_next_start,
         ),
+        (
+            "a_result_is_kept_too_when_the_server_hangs",
+            a_result_is_kept_too_when_the_server_hangs,
+        ),
     ]);
 }
 
@@ -273,13 +277,22 @@ fn behind_a_pulled_cable_nothing_is_started() {
 
 // P64
 fn a_result_that_cannot_be_written_is_kept_for_the_next_start() {
+    is_kept_without(|cluster| cluster.stop(Stop::Fast), Cluster::start_again);
+}
+
+fn a_result_is_kept_too_when_the_server_hangs() {
+    is_kept_without(Cluster::freeze, Cluster::thaw);
+}
+
+/// That the result of a run is kept while the server is gone, and recorded by the next start.
+fn is_kept_without(go: fn(&Cluster), come_back: fn(&Cluster)) {
     let Some(cluster) = Cluster::start(&Settings::default()) else {
         return;
     };
     let store = PgStore::on(&cluster);
     let host = store.one_slot(&format!("echo x >> runs; {}", until("go")));
     let runner = start_and_hold(&host, "run j", "runs");
-    cluster.stop(Stop::Fast);
+    go(&cluster);
     host.signal_file("go");
     let ended_at = Instant::now();
     let ended = runner.wait_within(LONGEST).exits(74);
@@ -290,7 +303,7 @@ fn a_result_that_cannot_be_written_is_kept_for_the_next_start() {
     );
     let is_record = |line: &&str| serde_json::from_str::<serde_json::Value>(line).is_ok();
     assert_eq!(ended.stderr.lines().filter(is_record).count(), 1);
-    cluster.start_again();
+    come_back(&cluster);
     host.run("run j").exits(0);
     assert_eq!(host.lines("runs").len(), 1);
     assert_eq!(store.outcomes(), ["succeeded"]);

@@ -34,7 +34,7 @@ use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Pause, SkipRange, State, Task, Version};
 use crate::plain;
-use connect::Settings;
+use connect::{NoAnswer, Settings, bounded};
 pub use keeper::Keeper;
 pub(super) use keeper::NOT_REACHED;
 use open::Found;
@@ -51,6 +51,8 @@ const IDLE_TRUST: Duration = Duration::from_secs(5);
 const NAME: &str = "jobrun";
 /// How long a server that is away is waited for, unless something else is asked for.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long an answer to a result is waited for: longer than a server that is well can take.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -182,6 +184,21 @@ impl Postgres {
         }
     }
 
+    fn finish_now(&mut self, finish: &Finish) -> Result<Recorded, StoreError> {
+        let start = self.start.clone();
+        if finish.pause_after.is_some() {
+            return self.write(&mut |session| finish::finish(session, finish, &start));
+        }
+        // One statement, where its session makes that a transaction of the right kind.
+        self.ask(|session| {
+            if session.is_own {
+                finish::finish(session, finish, &start)
+            } else {
+                session.write(|session| finish::finish(session, finish, &start))
+            }
+        })
+    }
+
     /// Refuses a pooler that would give the session of the lock to others. Costs nothing without a pooler.
     fn refuse_pooler(&mut self) -> Result<(), StoreError> {
         if self.ask(|session| Ok(session.is_own))? {
@@ -297,19 +314,31 @@ impl Store for Postgres {
         }
     }
 
+    /// Not waited for for ever: a server that hangs must not keep a result from being kept elsewhere.
     fn finish(&mut self, finish: &Finish) -> Result<Recorded, StoreError> {
-        let start = self.start.clone();
-        if finish.pause_after.is_some() {
-            return self.write(&mut |session| finish::finish(session, finish, &start));
-        }
-        // One statement, where its session makes that a transaction of the right kind.
-        self.ask(|session| {
-            if session.is_own {
-                finish::finish(session, finish, &start)
-            } else {
-                session.write(|session| finish::finish(session, finish, &start))
+        let mut hand = Self {
+            server: self.server.clone(),
+            line: self.line.clone(),
+            start: self.start.clone(),
+            ..*self
+        };
+        let finish = finish.clone();
+        match bounded(Some(ANSWER_WAIT), move || hand.finish_now(&finish)) {
+            Ok(recorded) => recorded,
+            Err(NoAnswer::TimedOut) => {
+                self.line = Line::default();
+                self.has_lock = false;
+                let seconds = ANSWER_WAIT.as_secs();
+                let message = format!("it has not answered for {seconds} s");
+                let mut error = StoreError::new(&self.server.place, message);
+                error.is_passing = true;
+                Err(error)
             }
-        })
+            Err(NoAnswer::NotStarted(error)) => {
+                let message = format!("cannot write a result: {}", plain::error(&error));
+                Err(StoreError::new(&self.server.place, message))
+            }
+        }
     }
 
     fn count_busy(&mut self, job: &str, now: Instant) -> Result<(), StoreError> {

@@ -24,7 +24,7 @@ pub fn bounded<T: Send + 'static>(
         return Ok(work());
     };
     let (answer, answers) = mpsc::channel();
-    let thread = thread::Builder::new().name("connect".to_owned());
+    let thread = thread::Builder::new().name("server".to_owned());
     thread
         .spawn(move || {
             // Nobody waits for it any more if this fails.
