@@ -1,11 +1,18 @@
 //! Poolers: one that hands a session out anew with each transaction cannot hold a lock, and is refused.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use postgres::{Client, NoTls};
+
 use crate::support::pg_store::{PgStore, start_and_hold};
 use crate::support::pgbouncer::PgBouncer;
+use crate::support::postgres::url_at;
 use crate::support::{Scenario, until};
 
-/// Starts of each client in [`a_transaction_pooler_is_refused_and_no_lock_is_left_in_it`].
+/// Starts of each host.
 const STARTS: usize = 20;
+/// Clients that keep a pooler busy.
+const CLIENTS: usize = 4;
 
 // P62, T47
 #[test]
@@ -42,6 +49,36 @@ fn a_transaction_pooler_is_refused_and_no_lock_is_left_in_it() {
     assert_eq!(direct.lines("runs").len(), 1);
     // The refused starts made no claim that would be found dead.
     assert_eq!(store.outcomes(), ["succeeded"]);
+}
+
+// T47
+#[test]
+fn a_transaction_pooler_is_known_among_many_clients() {
+    let Some(store) = PgStore::alone() else {
+        return;
+    };
+    let Some(bouncer) = PgBouncer::before(store.cluster(), "transaction") else {
+        return;
+    };
+    let behind = store.through(bouncer.port());
+    let host = behind.one_slot("echo x >> runs");
+    let url = url_at(bouncer.port(), store.database());
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut client = Client::connect(&url, NoTls).expect("a session");
+                while !is_over.load(Ordering::SeqCst) {
+                    client.simple_query("SELECT 1").expect("an answer");
+                }
+            });
+        }
+        let codes: Vec<_> = (0..STARTS).map(|_| host.run("run j").code()).collect();
+        is_over.store(true, Ordering::SeqCst);
+        assert_eq!(codes, [Some(78); STARTS]);
+    });
+    assert!(host.lines("runs").is_empty());
+    assert_eq!(store.advisory_locks(), 0);
 }
 
 #[test]
