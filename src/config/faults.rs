@@ -189,20 +189,25 @@ impl Faults {
     }
 }
 
-/// A line as it may be shown: what looks like a password in the address of a server is starred out, letter by letter.
+/// A line as it may be shown: what may be a password in the address of a server is starred out, letter by letter.
 fn masked(line: &str) -> String {
-    let mut secret = 0..0;
-    if let Some((host, end)) = line.find("://").map(|at| at + 3).zip(line.rfind('@'))
-        && let Some(colon) = line.get(host..end).and_then(|user| user.find(':'))
-    {
-        secret = host + colon + 1..end;
-    } else if let Some(at) = line.find("password=").map(|at| at + "password=".len()) {
-        secret = at..line.len();
-    }
+    let secret = secret(line).unwrap_or(0..0);
     let letters = line.char_indices();
     letters
         .map(|(at, letter)| if secret.contains(&at) { '*' } else { letter })
         .collect()
+}
+
+/// Where such an address has its password, or anything else after its first word if it is made of words.
+fn secret(line: &str) -> Option<Range<usize>> {
+    if let Some(user) = line.find("://").map(|at| at + "://".len()) {
+        let end = line.rfind('@')?;
+        let colon = line.get(user..end)?.find(':')?;
+        return Some(user + colon + 1..end);
+    }
+    let (key, value) = line.split_once('=')?;
+    let first = value.find('=').filter(|_| key.trim() == "url")?;
+    Some(key.len() + 1 + first + 1..line.len())
 }
 
 impl Source {

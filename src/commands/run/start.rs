@@ -229,7 +229,8 @@ impl<'a> Start<'a> {
         }) else {
             return Ok(true);
         };
-        if exec::lives(&lease) {
+        // Between hosts its lease, which is over, has the word: a process that is stopped must not keep the job for ever.
+        if exec::lives(&lease) && !self.config.store.is_shared() {
             self.tally.is_busy = true;
             tracing::error!(
                 job,

@@ -75,6 +75,8 @@ fn a_password_in_the_file_is_warned_of_and_never_shown() {
         "postgres://ops:hunter22@db/app?sslmod=x",
         "postgres://ops:hunter/22@db/a b?x#",
         "host=db password=hunter22 sslmod=x",
+        "host=db passwort=hunter22",
+        "passwort=hunter22",
         "mysql://ops:hunter22@db/app",
     ] {
         let Err(Error::Faults(faults)) = parsed(&format!("[store]\nurl = \"{url}\"\n")) else {
