@@ -145,6 +145,7 @@ const AWAY_PAUSE: Duration = Duration::from_millis(500);
 /// Opens the store, waiting for one that is away, but not once jobrun is told to stop.
 fn open(config: &Config, job: &Job, signals: &Signals) -> Result<Box<dyn Store>, Error> {
     let began = Moment::now();
+    let mut has_said = false;
     loop {
         let error = match store::open(&config.store) {
             Err(error) if error.is_passing && config.store.is_shared() => error,
@@ -153,7 +154,11 @@ fn open(config: &Config, job: &Job, signals: &Signals) -> Result<Box<dyn Store>,
         if began.elapsed() >= AWAY_WAIT || signals.stop_requested().is_some() {
             return Err(error.into());
         }
-        tracing::debug!(job = job.name, "waits for the store: {error}");
+        if !has_said {
+            let seconds = AWAY_WAIT.as_secs();
+            tracing::info!(job = job.name, "waits up to {seconds} s for the store: {error}");
+            has_said = true;
+        }
         signals.sleep(AWAY_PAUSE);
     }
 }

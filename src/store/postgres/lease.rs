@@ -48,7 +48,7 @@ struct Row {
 
 /// Leases that run, in the order of `names`.
 fn running(session: &mut Session, names: &Vec<String>) -> Answer<Vec<Row>> {
-    let sql = "SELECT name, host, pid, run_id, taken_at AS since, place,
+    let sql = "SELECT name, host, pid, run_id, date_trunc('milliseconds', taken_at) AS since, place,
                       (extract(epoch FROM clock_timestamp() - beat_at) * 1000)::bigint AS silent_ms,
                       (extract(epoch FROM lease_until - clock_timestamp()) * 1000)::bigint AS left_ms
                FROM jobrun.lease WHERE name = ANY($1) AND lease_until > clock_timestamp()
