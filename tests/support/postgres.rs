@@ -41,6 +41,7 @@ const CONFIG: &str = "
     max_wal_senders = 0
     shared_buffers = 16MB
     dynamic_shared_memory_type = mmap
+    password_encryption = 'scram-sha-256'
     log_line_prefix = '%m [%p] %q%a '
 ";
 /// For measurements: what is acknowledged is on the disk.
