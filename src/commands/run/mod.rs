@@ -156,7 +156,10 @@ fn open(config: &Config, job: &Job, signals: &Signals) -> Result<Box<dyn Store>,
         }
         if !has_said {
             let seconds = AWAY_WAIT.as_secs();
-            tracing::info!(job = job.name, "waits up to {seconds} s for the store: {error}");
+            tracing::info!(
+                job = job.name,
+                "waits up to {seconds} s for the store: {error}"
+            );
             has_said = true;
         }
         signals.sleep(AWAY_PAUSE);

@@ -142,60 +142,63 @@ macro_rules! key {
     };
 }
 
-/// One try, in one round trip: only if no lease runs are the advisory locks touched, and only with all of them are the
-/// leases taken. The commit is not waited for: that of the claim, which comes before anything is started, is.
+/// One try for each lock in turn; none is kept if one is not won.
 fn try_to_take(session: &mut Session, locking: &Locking, server: &Server) -> Answer<Tried> {
-    let (names, places) = columns(&locking.locks);
-    let Runner {
-        start, host, pid, ..
-    } = &locking.runner;
+    let own = locking.locks.first().map(|lock| keeper::name(&lock.name));
+    let session_name = own.unwrap_or_default();
+    for lock in &locking.locks {
+        let tried = try_one(session, lock, &locking.runner, server, &session_name)?;
+        if !matches!(tried, Tried::Won) {
+            give_back(session, &locking.runner.start)?;
+            return Ok(tried);
+        }
+    }
+    Ok(Tried::Won)
+}
+
+/// One try, in one round trip: only if no lease runs is the advisory lock touched, and only with it is the lease taken.
+/// The commit is not waited for: that of the claim, which comes before anything is started, is.
+fn try_one(session: &mut Session, lock: &Lock, runner: &Runner, server: &Server) -> Answer<Tried> {
     let sql = format!(
-        "WITH asked AS MATERIALIZED (SELECT * FROM unnest($2, $3) AS a (name, place)),
-         running AS MATERIALIZED (
-             SELECT 1 FROM jobrun.lease l JOIN asked USING (name)
-             WHERE l.lease_until > clock_timestamp() AND NOT (l.place = asked.place AND l.place <> '')),
-         locked AS MATERIALIZED (
-             SELECT bool_and(pg_try_advisory_lock({})) AS is_won FROM asked WHERE NOT EXISTS (SELECT FROM running)),
+        "WITH locked AS MATERIALIZED (
+             SELECT pg_try_advisory_lock({}) AS is_won WHERE NOT EXISTS (
+                 SELECT FROM jobrun.lease
+                 WHERE name = $2 AND lease_until > clock_timestamp() AND (place <> $3 OR place = ''))),
          taken AS (
              INSERT INTO jobrun.lease AS l (name, fence, holder, host, pid, place, backend_pid, taken_at, beat_at,
                                             lease_until)
-             SELECT name, 1, $4, $5, $6, place, pg_backend_pid(), clock_timestamp(), clock_timestamp(),
+             SELECT $2, 1, $4, $5, $6, $3, pg_backend_pid(), clock_timestamp(), clock_timestamp(),
                     clock_timestamp() + interval '{} seconds'
-             FROM asked WHERE (SELECT is_won FROM locked)
+             FROM locked WHERE is_won
              ON CONFLICT (name) DO UPDATE SET
                  fence = l.fence + 1, holder = excluded.holder, run_id = NULL, host = excluded.host, pid = excluded.pid,
                  place = excluded.place, backend_pid = excluded.backend_pid, taken_at = excluded.taken_at,
                  beat_at = excluded.beat_at, lease_until = excluded.lease_until
                  WHERE l.lease_until <= clock_timestamp() OR (l.place = excluded.place AND l.place <> '')
              RETURNING 1)
-         SELECT (SELECT is_won FROM locked), (SELECT count(*) FROM taken), set_config('synchronous_commit', 'off', true),
+         SELECT (SELECT is_won FROM locked), EXISTS (SELECT FROM taken), set_config('synchronous_commit', 'off', true),
                 set_config('application_name', $7, false){}",
-        key!("name"),
+        key!("$2"),
         keeper::LEASE.as_secs(),
         idle_session_timeout(server),
     );
-    let pid = i64::from(*pid);
-    let name = keeper::name(names.first().map(String::as_str).unwrap_or_default());
+    let pid = i64::from(runner.pid);
     let values = [
         text(&server.schema),
-        texts(&names),
-        texts(&places),
-        text(start),
-        text(host),
+        text(&lock.name),
+        text(&lock.place),
+        text(&runner.start),
+        text(&runner.host),
         number(&pid),
-        text(&name),
+        text(&session_name),
     ];
     let rows = session.query(&sql, &values)?;
-    let row = rows.first().ok_or_else(|| no_row("the locks"))?;
-    let (is_won, taken): (Option<bool>, i64) = (row.try_get(0)?, row.try_get(1)?);
-    let Some(is_won) = is_won else {
-        return Ok(Tried::Leased);
-    };
-    if usize::try_from(taken).is_ok_and(|taken| taken == names.len()) {
-        return Ok(Tried::Won);
-    }
-    give_back(session, start)?;
-    Ok(if is_won { Tried::Leased } else { Tried::Locked })
+    let row = rows.first().ok_or_else(|| no_row("the lock"))?;
+    Ok(match (row.try_get(0)?, row.try_get(1)?) {
+        (_, true) => Tried::Won,
+        (Some(false), false) => Tried::Locked,
+        (Some(true) | None, false) => Tried::Leased,
+    })
 }
 
 fn columns(locks: &[Lock]) -> (Vec<String>, Vec<String>) {
