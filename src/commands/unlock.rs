@@ -33,6 +33,12 @@ pub fn unlock(config: &Config, args: &cli::Unlock) -> Result<Ending, Error> {
     };
     if !hold.is_orphaned() {
         let holder = &hold.holder;
+        // It waits for another host, as all others do.
+        if holder.run_id.is_none()
+            && let Some(holding) = elsewhere(config, name)?
+        {
+            return take_from(config, job, &holding, args);
+        }
         let message = format!(
             "job `{name}` is locked by a jobrun that lives: pid {} on `{}`",
             holder.pid, holder.host
@@ -87,7 +93,19 @@ pub fn unlock(config: &Config, args: &cli::Unlock) -> Result<Ending, Error> {
     Ok(Ending::Done)
 }
 
-/// Another host has the lock, by the store's word.
+/// Who has the lock on another host, by the store's word.
+fn elsewhere(config: &Config, name: &str) -> Result<Option<Holding>, Error> {
+    let Some(mut store) =
+        store::open_for_reading(&config.store)?.filter(|_| config.store.is_shared())
+    else {
+        return Ok(None);
+    };
+    let here = exec::place_of(&lock_path(&config.store, name));
+    let holding = store.holding(name)?;
+    Ok(holding.filter(|holding| holding.place != here))
+}
+
+/// Frees the lock that another host has.
 fn take_from(
     config: &Config,
     job: &Job,
@@ -116,9 +134,7 @@ fn free(config: &Config, job: &Job, args: &cli::Unlock) -> Result<Ending, Error>
     let name = &job.name;
     let mut at_work = None;
     if let Some(mut store) = store::open_for_reading(&config.store)? {
-        let here = exec::place_of(&lock_path(&config.store, name));
-        let elsewhere = store.holding(name)?;
-        if let Some(holding) = elsewhere.filter(|holding| holding.place != here) {
+        if let Some(holding) = elsewhere(config, name)? {
             return take_from(config, job, &holding, args);
         }
         at_work = store.at_work(name)?;

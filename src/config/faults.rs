@@ -189,7 +189,7 @@ impl Faults {
     }
 }
 
-/// A line as it may be shown: what may be a password in the address of a server is starred out, letter by letter.
+/// A line as it may be shown: the address of a server, which may have a password in any place, is starred out.
 fn masked(line: &str) -> String {
     let secret = secret(line).unwrap_or(0..0);
     let letters = line.char_indices();
@@ -198,16 +198,16 @@ fn masked(line: &str) -> String {
         .collect()
 }
 
-/// Where such an address has its password, or anything else after its first word if it is made of words.
+/// Where such an address is: the value of `url`, unless it is that of a file.
 fn secret(line: &str) -> Option<Range<usize>> {
-    if let Some(user) = line.find("://").map(|at| at + "://".len()) {
-        let end = line.rfind('@')?;
-        let colon = line.get(user..end)?.find(':')?;
-        return Some(user + colon + 1..end);
-    }
     let (key, value) = line.split_once('=')?;
-    let first = value.find('=').filter(|_| key.trim() == "url")?;
-    Some(key.len() + 1 + first + 1..line.len())
+    let is_file = value
+        .trim_start()
+        .trim_start_matches(['"', '\''])
+        .starts_with("sqlite:");
+    let quote = value.find(['"', '\''])? + 1;
+    let is_secret = key.trim().trim_matches(['"', '\'']).ends_with("url") && !is_file;
+    is_secret.then(|| key.len() + 1 + quote..line.len())
 }
 
 impl Source {

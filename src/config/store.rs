@@ -70,7 +70,7 @@ pub(super) fn target(
             if let Some(schema) = &raw.schema {
                 if !is_schema(schema.get_ref()) {
                     let message = format!(
-                        "`schema` is 1 to {LONGEST_SCHEMA} bytes and does not begin with `pg_`"
+                        "`schema` is a name of 1 to {LONGEST_SCHEMA} letters, digits, `_`, `-` and `$`, which does not begin with `pg_`"
                     );
                     add(faults, Level::Error, schema, message, None);
                 }
@@ -167,7 +167,7 @@ fn is_environment(name: &str) -> bool {
 }
 
 fn is_schema(name: &str) -> bool {
-    let is_letter = |c: char| !c.is_control();
+    let is_letter = |c: char| c.is_alphanumeric() || "_-$ ".contains(c);
     (1..=LONGEST_SCHEMA).contains(&name.len())
         && !name.starts_with("pg_")
         && name.chars().all(is_letter)

@@ -4,7 +4,7 @@
 //! jobrun is gone, which end-of-file on the control socket tells, it ends the tree by itself.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read};
@@ -13,6 +13,8 @@ use rustix::process::{
     waitid, waitpid,
 };
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+
+use crate::clock::since_boot;
 
 use super::child::{Child, become_command};
 use super::ended::Exit;
@@ -37,6 +39,8 @@ pub(super) const KILL_INTERVAL: Duration = Duration::from_millis(20);
 /// Rounds after which a tree is taken for unkillable and looked at once a second only.
 const KILL_ROUNDS: u32 = 500;
 const SLOW_KILL_INTERVAL: Duration = Duration::from_secs(1);
+/// While the tree is being ended, a sleep of the machine is noticed within this.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// Size of what a signalfd delivers for one signal.
 const SIGNAL_RECORD_BYTES: usize = 128;
 
@@ -80,15 +84,15 @@ struct Guard<'a> {
     killer: Killer,
 }
 
-/// What the guard does to the tree by itself.
+/// What the guard does to the tree by itself, and when, counted from boot: what is overdue after a sleep is done at once.
 #[derive(Clone, Copy)]
 enum Ending {
     Not,
     /// The leash has ended: jobrun gets until then.
-    UnleashedUntil(Instant),
-    KillAt(Instant),
+    UnleashedUntil(Duration),
+    KillAt(Duration),
     /// The next round of KILL.
-    Killing(Instant),
+    Killing(Duration),
 }
 
 impl<'a> Guard<'a> {
@@ -100,6 +104,12 @@ impl<'a> Guard<'a> {
         setsid().map_err(guarding)?;
         set_child_subreaper(Some(getpid())).map_err(guarding)?;
         let child_signals = sys::child_signals().map_err(guarding)?;
+        // Others may be at it already.
+        if sys::borrow(&plan.leash).is_some_and(leash::has_ended) {
+            Report::Unleashed.send(plan.child.control.as_fd());
+            Report::Over.send(plan.child.control.as_fd());
+            sys::exit_now(0)
+        }
         plan.child.guard = Some(getpid());
         let main = sys::fork_into(become_command, &mut plan.child)
             .map_err(|errno| (Stage::Fork, errno))?;
@@ -227,7 +237,7 @@ impl<'a> Guard<'a> {
     /// As jobrun would.
     fn end_tree(&mut self) {
         let grace = self.plan.grace.min(ORPHAN_GRACE);
-        self.ending = Ending::KillAt(Instant::now() + grace);
+        self.ending = Ending::KillAt(since_boot() + grace);
         self.signal_tree(Signal::TERM.as_raw());
     }
 
@@ -236,7 +246,7 @@ impl<'a> Guard<'a> {
         if let Ending::Not = self.ending
             && self.has_unleashed()
         {
-            self.ending = Ending::UnleashedUntil(Instant::now() + UNLEASHED_GRACE);
+            self.ending = Ending::UnleashedUntil(since_boot() + UNLEASHED_GRACE);
         }
     }
 
@@ -252,7 +262,7 @@ impl<'a> Guard<'a> {
     fn unleashed(&mut self) {
         if self.is_ordered {
             // It is being ended, only not by a grace that can be trusted now.
-            self.ending = Ending::KillAt(Instant::now() + ORPHAN_GRACE);
+            self.ending = Ending::KillAt(since_boot() + ORPHAN_GRACE);
             return;
         }
         Report::Unleashed.send(self.plan.child.control.as_fd());
@@ -260,11 +270,11 @@ impl<'a> Guard<'a> {
     }
 
     fn start_killing(&mut self) {
-        self.ending = Ending::Killing(Instant::now());
+        self.ending = Ending::Killing(since_boot());
     }
 
     fn end_tree_when_due(&mut self) {
-        let now = Instant::now();
+        let now = since_boot();
         match self.ending {
             Ending::UnleashedUntil(at) if at <= now => self.unleashed(),
             Ending::KillAt(at) if at <= now => self.start_killing(),
@@ -306,7 +316,8 @@ impl<'a> Guard<'a> {
         let due = match self.ending {
             Ending::Not => None,
             Ending::UnleashedUntil(at) | Ending::KillAt(at) | Ending::Killing(at) => {
-                Some(at.saturating_duration_since(Instant::now()))
+                // Whatever happens to the machine meanwhile.
+                Some(at.saturating_sub(since_boot()).min(LONGEST_WAIT))
             }
         };
         let due = if self.is_orphaned {

@@ -123,8 +123,10 @@ pub fn place_of(path: &Path) -> String {
 }
 
 pub(super) fn place(file: &fs::Metadata) -> String {
-    let boot_id = boot_id().unwrap_or_default();
-    format!("{boot_id} {}:{}", file.dev(), file.ino())
+    // Without the boot it may be a file of any host.
+    boot_id().map_or_else(String::new, |boot_id| {
+        format!("{boot_id} {}:{}", file.dev(), file.ino())
+    })
 }
 
 /// Who holds the lock of this file now, `None` when it is free or has never existed. Never takes the lock itself, so

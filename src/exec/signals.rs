@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,6 +25,8 @@ const BATCH: usize = 64;
 #[derive(Debug)]
 pub struct Signals {
     arrived: OwnedFd,
+    /// Whether any has arrived, for other threads.
+    has_come: Arc<AtomicBool>,
     stop: Cell<Option<Stop>>,
     /// Signals a command gets back with their default disposition.
     reset: Vec<i32>,
@@ -43,18 +46,20 @@ impl Signals {
     pub fn install() -> io::Result<Self> {
         let (arrived, sender) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let sender = Arc::new(sender);
+        let has_come = Arc::new(AtomicBool::new(false));
         // A limit on the size of files is to be an error of the write, with a message, and not death without one.
         sys::ignore(libc::SIGXFSZ);
         let reset = to_reset();
         for signal in STOPS {
             if !is_honoured(signal) {
-                forward(signal, sender.clone())?;
+                forward(signal, sender.clone(), has_come.clone())?;
             }
         }
         sys::set_default(libc::SIGCHLD);
         sys::unblock_all_signals();
         Ok(Self {
             arrived,
+            has_come,
             stop: Cell::new(None),
             reset,
         })
@@ -64,6 +69,12 @@ impl Signals {
     pub fn stop_requested(&self) -> Option<i32> {
         self.take_arrived();
         self.stop.get().map(|stop| stop.signal)
+    }
+
+    /// Says whether jobrun was asked to stop, to whichever thread wants to know.
+    pub fn watch(&self) -> Arc<dyn Fn() -> bool + Send + Sync> {
+        let has_come = self.has_come.clone();
+        Arc::new(move || has_come.load(Ordering::Relaxed))
     }
 
     /// Whether a second signal came, a second or more after the first: no more patience.
@@ -103,6 +114,7 @@ impl Signals {
         let (arrived, sender) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
         let signals = Self {
             arrived,
+            has_come: Arc::default(),
             stop: Cell::new(None),
             reset: to_reset(),
         };
@@ -152,12 +164,13 @@ fn note(stop: Option<Stop>, signal: i32, now: Instant) -> Stop {
 }
 
 /// The handler writes the signal's number into the pipe. A full pipe holds enough of them already.
-fn forward(signal: i32, sender: Arc<OwnedFd>) -> io::Result<()> {
+fn forward(signal: i32, sender: Arc<OwnedFd>, has_come: Arc<AtomicBool>) -> io::Result<()> {
     let number = u8::try_from(signal).map_err(|_| io::ErrorKind::InvalidInput)?;
     let action = move || {
+        has_come.store(true, Ordering::Relaxed);
         let _ = write(&sender, &[number]);
     };
-    // SAFETY: the action is one write to a pipe kept open by the action itself: async-signal-safe.
+    // SAFETY: the action sets a flag and writes once to a pipe, both kept by the action itself: async-signal-safe.
     unsafe { signal_hook::low_level::register(signal, action) }?;
     Ok(())
 }

@@ -24,8 +24,9 @@ use super::streams::{OutputFile, Streams};
 use super::warden::{Tended, Warden};
 use super::wire::{Received, Report, Stage};
 
-/// How often the first process of a container looks for orphans that are not of its tree.
-const STRANGERS_LOOK: Duration = Duration::from_millis(200);
+/// How often the first process of a container looks for orphans that are not of its tree, and one that is being ended for
+/// its lock whether the machine has slept.
+const OTHER_LOOK: Duration = Duration::from_millis(200);
 /// How long a command runs before what can be done meanwhile is done.
 const MOMENT: Duration = Duration::from_millis(50);
 /// How long descendants may outlive the command before they are leftovers.
@@ -102,6 +103,8 @@ struct Run<'a> {
     warden: Warden,
     streams: Streams<'a>,
     leash: Option<&'a Leash>,
+    /// Its end was noticed.
+    is_unleashed: bool,
     began: Instant,
     phase: Phase,
     /// Why the tree is being ended, if it is not by itself.
@@ -165,6 +168,7 @@ impl<'a> Run<'a> {
             signals,
             warden: Warden::start(child, command, shared, streams.descriptors())?,
             leash: shared.leash,
+            is_unleashed: false,
             streams,
             began,
             phase: Phase::Running,
@@ -211,7 +215,8 @@ impl<'a> Run<'a> {
         let timeout = self.until_next_look();
         let mut polled = vec![self.signals.descriptor()];
         polled.extend(self.warden.control());
-        polled.extend(self.leash.map(AsFd::as_fd));
+        let leash = self.leash.filter(|_| !self.is_unleashed);
+        polled.extend(leash.map(AsFd::as_fd));
         self.streams.wait_with(&polled, timeout.as_ref());
     }
 
@@ -223,9 +228,10 @@ impl<'a> Run<'a> {
         };
         let deadline = [deadline, self.timeout_at()].into_iter().flatten().min();
         let until_deadline = deadline.map(|at| at.saturating_duration_since(now));
-        let look = match (self.warden.is_own(), getpid().is_init()) {
+        let looks_often = getpid().is_init() || self.is_unleashed;
+        let look = match (self.warden.is_own(), looks_often) {
             (true, _) => Some(KILL_INTERVAL),
-            (false, true) => Some(STRANGERS_LOOK),
+            (false, true) => Some(OTHER_LOOK),
             (false, false) => None,
         };
         let moment = self.meanwhile.is_some().then_some(self.began + MOMENT);
@@ -280,7 +286,9 @@ impl<'a> Run<'a> {
             }
             Report::Over => {}
             Report::Unleashed => {
-                self.how.get_or_insert(How::LockLost);
+                if self.over.is_none() {
+                    self.how.get_or_insert(How::LockLost);
+                }
             }
             Report::Exited(exit) => {
                 let now = Instant::now();
@@ -311,12 +319,21 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Once, as an ended leash stays so. What is being ended already is only ended sooner.
+    /// What is being ended already is only ended sooner.
     fn heed_leash(&mut self) {
         let Some(overdue) = self.leash.and_then(Leash::overdue) else {
             return;
         };
-        self.leash = None;
+        if self.is_unleashed {
+            // The machine may have slept since.
+            if overdue >= ORPHAN_GRACE
+                && let Phase::Ending(_) = self.phase
+            {
+                self.kill_tree();
+            }
+            return;
+        }
+        self.is_unleashed = true;
         // A host that slept through it has no grace left: others may have begun.
         let grace = self.command.kill_after.min(ORPHAN_GRACE);
         let grace = grace.saturating_sub(overdue);

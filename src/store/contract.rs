@@ -922,7 +922,7 @@ fn a_note_is_added_to_what_is_noted(bench: &mut Bench) {
     let claimed = bench.owed(&job, "2026-05-05T12:00:01Z").claimed;
     let run = claimed.expect("claimed").run;
     for note in ["first", "second"] {
-        bench.store.add_note(&run, note).expect("added");
+        assert!(bench.store.add_note(&run, note).expect("added"));
     }
     let runs = bench.store.history("j", 1, false, false).expect("runs");
     assert_eq!(runs[0].note.as_deref(), Some("first; second"));
@@ -956,8 +956,10 @@ fn postgres() -> Option<Bench> {
         schema: cluster::schema(),
     };
     let schema = database.schema.clone();
-    let open =
-        move || Box::new(Postgres::open(&database, None).expect("a store")) as Box<dyn Store>;
+    let open = move || {
+        Box::new(Postgres::open(&database, None, std::sync::Arc::new(|| false)).expect("a store"))
+            as Box<dyn Store>
+    };
     let drop_schema = move || {
         let drop = format!("DROP SCHEMA {schema} CASCADE");
         cluster.client().batch_execute(&drop).expect(&drop);

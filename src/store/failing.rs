@@ -101,7 +101,7 @@ impl Store for Failing {
         self.call(|store| store.step(step, decide))
     }
 
-    fn add_note(&mut self, run: &str, note: &str) -> Result<(), StoreError> {
+    fn add_note(&mut self, run: &str, note: &str) -> Result<bool, StoreError> {
         self.call(|store| store.add_note(run, note))
     }
 

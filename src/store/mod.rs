@@ -19,15 +19,16 @@ mod stepping;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Pause, SkipRange, State, Task, Version};
 pub use locking::{Beat, Holding, Lock, Locked, Locking, SILENCE, Told};
-pub use postgres::Keeper;
 use postgres::connect::Settings;
 use postgres::{DEFAULT_SCHEMA, Postgres};
+pub use postgres::{Keeper, Stop};
 pub use records::{
     AtWork, Claimed, Event, Finish, Head, Look, Position, Recorded, Run, Runner, SlotTask, Step,
     Stepped, Summary,
@@ -72,8 +73,8 @@ pub trait Store {
     /// Who says to be at the job.
     fn at_work(&mut self, job: &str) -> Result<Option<AtWork>, StoreError>;
 
-    /// Adds to what is noted about a run.
-    fn add_note(&mut self, run: &str, note: &str) -> Result<(), StoreError>;
+    /// Adds to what is noted about a run; `false` if there is no such run.
+    fn add_note(&mut self, run: &str, note: &str) -> Result<bool, StoreError>;
 
     /// Records the end of a run and what it makes of its task, in one transaction.
     fn finish(&mut self, finish: &Finish) -> Result<Recorded, StoreError>;
@@ -265,7 +266,7 @@ impl Url {
             }
             None if is_words().is_some() => Self::server(text),
             // It may be a mistyped URL, with a password in it.
-            None if text.contains("://") => Err(
+            None if text.contains(['@', ':']) => Err(
                 "this is not a store: write `sqlite:PATH` or `postgres://USER@HOST/DATABASE`"
                     .into(),
             ),
@@ -309,12 +310,17 @@ impl Target {
     }
 }
 
-/// Opens the store for starts that write: makes it and brings its schema up to date as needed.
+/// Opens the store for writing: makes it and brings its schema up to date as needed.
 pub fn open(target: &Target) -> Result<Box<dyn Store>, StoreError> {
+    open_until(target, Arc::new(|| false))
+}
+
+/// The same; what hangs is given up soon after `stop` says that jobrun was told to stop.
+pub fn open_until(target: &Target, stop: Stop) -> Result<Box<dyn Store>, StoreError> {
     let environment = target.environment.as_deref();
     match &target.url {
         Url::Sqlite(path) => Ok(Box::new(Sqlite::open(path, environment)?)),
-        Url::Postgres(database) => Ok(Box::new(Postgres::open(database, environment)?)),
+        Url::Postgres(database) => Ok(Box::new(Postgres::open(database, environment, stop)?)),
     }
 }
 

@@ -140,6 +140,16 @@ impl Spool {
 }
 
 impl Kept {
+    /// Puts it aside, for people to look at; where it is then.
+    pub fn put_aside(&self) -> PathBuf {
+        put_aside(self.path.clone())
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Forgets it: it is recorded, or came too late.
     pub fn forget(&self) -> io::Result<()> {
         fs::remove_file(&self.path)

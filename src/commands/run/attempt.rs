@@ -224,6 +224,9 @@ fn wait_until_ready(
         }
         tracing::debug!(job = start.job.name, "is not ready yet");
         start.signals.sleep(ready.every);
+        if held.loss().is_some() {
+            return Err((verdict::lock_lost(), Some(Box::new(ended))));
+        }
     }
 }
 
@@ -316,7 +319,8 @@ pub(super) fn say(job: &Job, claimed: &Claimed, finish: &Finish, record: &Record
             report::run::say_finished(job, claimed, finish);
         }
         Record::TooLate => {
-            let message = "its result came too late: another run has taken over";
+            let message =
+                "its result came too late: another run has taken over, or its lock was freed";
             tracing::error!(job = job.name, run, "{message}");
         }
         Record::Failed { error, kept } => {

@@ -41,7 +41,7 @@ pub(super) struct Held {
 /// Locks as they are held between hosts.
 struct BetweenHosts {
     /// Gives them back when it is dropped.
-    _keeper: Keeper,
+    keeper: Keeper,
     /// Until when they are surely held.
     leash: Leash,
     /// Why they are not held any more, if that was said.
@@ -101,6 +101,13 @@ impl Held {
     pub(super) fn announce(&mut self, holder: &Holder) {
         for lock in &mut self.locks {
             lock.announce(holder);
+        }
+    }
+
+    /// Leaves those between hosts to run out: something that they were held for lives on.
+    pub(super) fn leave(&mut self) {
+        if let Some(held) = self.between_hosts.take() {
+            held.keeper.leave();
         }
     }
 
@@ -219,7 +226,7 @@ fn between_hosts(
         let (holding, pause) = match locked {
             Locked::Won(keeper) => {
                 return Ok(Ok(keeper.map(|keeper| BetweenHosts {
-                    _keeper: keeper,
+                    keeper,
                     leash,
                     loss,
                 })));

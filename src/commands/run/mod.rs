@@ -122,6 +122,11 @@ fn start_one(
         (Err(Error::Store(error)), Some(signal)) if error.is_passing => {
             Ok(Ending::Stopped { signal })
         }
+        // What was done is on record, and the next start goes on.
+        (Err(Error::Store(error)), _) if error.is_passing && start.has_done_something() => {
+            tracing::warn!(job = job.name, "ends here, what is due stays owed: {error}");
+            Ok(start.ending())
+        }
         (Err(Error::Store(error)), _) if error.is_lock_lost => {
             tracing::error!(job = job.name, "{error}");
             Ok(Ending::LockLost)
@@ -147,7 +152,7 @@ fn open(config: &Config, job: &Job, signals: &Signals) -> Result<Box<dyn Store>,
     let began = Moment::now();
     let mut has_said = false;
     loop {
-        let error = match store::open(&config.store) {
+        let error = match store::open_until(&config.store, signals.watch()) {
             Err(error) if error.is_passing && config.store.is_shared() => error,
             opened => return Ok(opened?),
         };

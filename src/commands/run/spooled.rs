@@ -35,7 +35,23 @@ fn record_one(start: &mut Start<'_>, kept: &Kept) -> Result<(), Error> {
     let signals = start.signals;
     let recorded = patiently(start.store.as_mut(), signals, &start.spool, |store| {
         store.finish(finish)
-    })?;
+    });
+    let recorded = match recorded {
+        // It will not be taken by the next start either, and must not stand in its way.
+        Err(error)
+            if !error.is_passing && !error.is_full && !error.is_final && !error.is_lock_lost =>
+        {
+            let path = kept.put_aside();
+            let path = path.display();
+            tracing::error!(
+                job,
+                run,
+                "the outcome of an earlier run is not taken: {error}; it is put aside as `{path}`"
+            );
+            return Ok(());
+        }
+        recorded => recorded?,
+    };
     match recorded {
         Recorded::Done { .. } => {
             let outcome = finish.outcome;
@@ -46,7 +62,15 @@ fn record_one(start: &mut Start<'_>, kept: &Kept) -> Result<(), Error> {
             );
         }
         Recorded::TooLate => {
-            start.store.add_note(run, &too_late(finish))?;
+            if !start.store.add_note(run, &too_late(finish))? {
+                let path = kept.path().display();
+                tracing::warn!(
+                    job,
+                    run,
+                    "the outcome of a run that this store does not know is left in `{path}`"
+                );
+                return Ok(());
+            }
             tracing::warn!(
                 job,
                 run,

@@ -409,12 +409,11 @@ impl<'a> Start<'a> {
 
     /// Why nothing more may be begun: jobrun was told to stop, or its lock is no longer the job's.
     fn must_end(&self, held: &Held) -> Option<Ending> {
-        if self.signals.stop_requested().is_some() {
-            return Some(self.stopped());
+        if let Some(loss) = held.loss() {
+            tracing::error!(job = self.job.name, "lost its lock: {loss}");
+            return Some(Ending::LockLost);
         }
-        let loss = held.loss()?;
-        tracing::error!(job = self.job.name, "lost its lock: {loss}");
-        Some(Ending::LockLost)
+        self.signals.stop_requested().map(|_| self.stopped())
     }
 
     fn stopped(&self) -> Ending {
@@ -442,6 +441,9 @@ impl<'a> Start<'a> {
         self.replay(claimed, &ended.finish);
         attempt::say(self.job, claimed, &ended.finish, &record);
         self.leave_word(claimed, &ended.finish);
+        if ended.has_unkillable {
+            held.leave();
+        }
         // From here on the locks are held by this process alone.
         drop(ended.guard.take());
         let is_given_up = ended.finish.update.status == Status::Failed;
@@ -450,7 +452,7 @@ impl<'a> Start<'a> {
         let is_open = ended.finish.outcome == Outcome::Snoozed && !is_given_up;
         let failure = ended.failure.filter(|_| !is_open).or(given_up);
         self.count(claimed, &ended.finish, failure);
-        if ended.finish.outcome == Outcome::LockLost {
+        if ended.finish.outcome == Outcome::LockLost || matches!(record, Record::TooLate) {
             return ControlFlow::Break(Ending::LockLost);
         }
         if let Some(signal) = ended.stopped_by {
@@ -575,8 +577,13 @@ impl<'a> Start<'a> {
         Ok(())
     }
 
+    /// Whether a task was tried here.
+    pub(super) fn has_done_something(&self) -> bool {
+        !self.tally.tasks.is_empty()
+    }
+
     /// How the start ended, by the first task that failed in it.
-    fn ending(&self) -> Ending {
+    pub(super) fn ending(&self) -> Ending {
         let first = self.tally.tasks.iter().find_map(|(_, failure)| *failure);
         first.map_or(Ending::Done, Ending::Failed)
     }

@@ -106,13 +106,19 @@ pub(super) fn judge(job: &Job, ended: &Ended) -> Verdict {
         (How::GuardLost, _) => {
             Verdict::interrupted("guard_killed", "its guard process was killed".into())
         }
-        (How::LockLost, _) => Verdict {
-            outcome: Outcome::LockLost,
-            ..Verdict::interrupted(
-                "lock_lost",
-                "its lock was lost: the store could not be reached, or another start has taken over".into(),
-            )
-        },
+        (How::LockLost, _) => lock_lost(),
+    }
+}
+
+/// The lock is not held any more, and with it went the right to go on.
+pub(super) fn lock_lost() -> Verdict {
+    Verdict {
+        outcome: Outcome::LockLost,
+        ..Verdict::interrupted(
+            "lock_lost",
+            "its lock was lost: the store could not be reached, or another start has taken over"
+                .into(),
+        )
     }
 }
 

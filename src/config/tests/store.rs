@@ -46,6 +46,7 @@ fn what_cannot_be_a_store_is_told() {
     for (line, part) in [
         ("url = \"mysql://db/app\"", "this is not a store"),
         ("url = \"jobrun.db\"", "`jobrun.db` is not a store"),
+        ("url = \"x@jobrun.db\"", "this is not a store"),
         (
             "url = \"postgres://db/app\"\nschema = \"pg_jobs\"",
             "does not begin with `pg_`",
@@ -70,7 +71,6 @@ fn a_password_in_the_file_is_warned_of_and_never_shown() {
         shown.contains("a password is written") && !shown.contains("hunter22"),
         "{shown}"
     );
-    assert!(shown.contains("postgres://ops:********@db/app"), "{shown}");
     for url in [
         "postgres://ops:hunter22@db/app?sslmod=x",
         "postgres://ops:hunter/22@db/a b?x#",
@@ -78,6 +78,9 @@ fn a_password_in_the_file_is_warned_of_and_never_shown() {
         "host=db passwort=hunter22",
         "passwort=hunter22",
         "mysql://ops:hunter22@db/app",
+        "mysql:ops:hunter22@db/app",
+        "ops:hunter22@db/app",
+        "postgres:ops:hunter22@db/app",
     ] {
         let Err(Error::Faults(faults)) = parsed(&format!("[store]\nurl = \"{url}\"\n")) else {
             panic!("{url} is no fault");

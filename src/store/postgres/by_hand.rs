@@ -37,11 +37,13 @@ pub(super) fn set_cursor(
     insert_event(session, job, event)
 }
 
-/// Records what was done by hand, and takes its lease from the job's running task and from whoever holds its lock.
+/// Records what was done by hand, and takes its lease from the job's running task and from whoever holds its lock, that
+/// of its group included. The leases come first, as in all that holds on to both.
 pub(super) fn abandon(session: &mut Session, job: &str, event: &Event) -> Answer<()> {
-    let sql = "UPDATE jobrun.task SET claim_lease = NULL WHERE job = $1 AND status = 'running'";
+    let sql = "UPDATE jobrun.lease SET holder = '', fence = fence + 1, lease_until = clock_timestamp()
+               WHERE holder = (SELECT holder FROM jobrun.lease WHERE name = $1) AND (name = $1 OR holder <> '')";
     session.execute(sql, &[text(&job)])?;
-    let sql = "UPDATE jobrun.lease SET holder = '', fence = fence + 1, lease_until = clock_timestamp() WHERE name = $1";
+    let sql = "UPDATE jobrun.task SET claim_lease = NULL WHERE job = $1 AND status = 'running'";
     session.execute(sql, &[text(&job)])?;
     insert_event(session, job, event)
 }

@@ -101,11 +101,10 @@ fn is_written(session: &mut Session, finish: &Finish) -> Answer<bool> {
 }
 
 /// Adds to what is noted about a run.
-pub(super) fn add_note(session: &mut Session, run: &str, note: &str) -> Answer<()> {
+pub(super) fn add_note(session: &mut Session, run: &str, note: &str) -> Answer<bool> {
     let sql = "UPDATE jobrun.run SET note = coalesce(note || '; ', '') || $2 WHERE id = $1";
     let note = storable(note);
-    session.execute(sql, &[text(&run), text(&note)])?;
-    Ok(())
+    Ok(session.execute(sql, &[text(&run), text(&note)])? > 0)
 }
 
 /// A text column holds no NUL.

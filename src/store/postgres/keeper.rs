@@ -4,6 +4,8 @@
 //! What its holder may rely on ends some time before the lease does, so that its work is over before another host can
 //! begin. After that the lease is left alone, and runs out.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -13,7 +15,7 @@ use postgres::fallible_iterator::FallibleIterator as _;
 use super::session::{Answer, Fault, Session, is_broken, store_error};
 use super::{Line, Server, lease, on};
 use crate::clock::since_boot;
-use crate::store::{Beat, Locking, Told};
+use crate::store::{Beat, Told};
 
 /// How long a lease runs from its last beat: another host begins no sooner.
 pub(super) const LEASE: Duration = Duration::from_secs(45);
@@ -37,25 +39,28 @@ pub struct Keeper {
     thread: Option<JoinHandle<()>>,
 }
 
+/// What is held.
+pub(super) struct Held {
+    pub(super) server: Arc<Server>,
+    /// The session that has the locks, which the store shares as long as no command runs.
+    pub(super) line: Line,
+    /// The locks, the job's own first.
+    pub(super) names: Vec<String>,
+    /// What the leases are held by.
+    pub(super) holder: String,
+    /// Cleared once the locks are given back.
+    pub(super) is_shared: Arc<AtomicBool>,
+}
+
 impl Keeper {
-    /// Of locks that the session on `line` holds, taken with a statement sent at `sent`.
-    pub(super) fn start(
-        server: Server,
-        line: Line,
-        locking: &Locking,
-        told: Told,
-        sent: Duration,
-    ) -> std::io::Result<Self> {
+    /// Of locks that were taken with a statement sent at `sent`.
+    pub(super) fn start(held: Held, told: Told, sent: Duration) -> std::io::Result<Self> {
         let (orders, received) = channel();
         let (finished, over) = channel();
         told(Beat::HeldUntil(sent + TRUST));
-        let names: Vec<String> = locking.locks.iter().map(|lock| lock.name.clone()).collect();
         let mut heart = Heart {
-            server,
-            line,
-            job: names.first().cloned().unwrap_or_default(),
-            names,
-            start: locking.runner.start.clone(),
+            job: held.names.first().cloned().unwrap_or_default(),
+            held,
             told,
             next_beat: sent + BEAT,
             reliable_until: sent + TRUST,
@@ -73,6 +78,11 @@ impl Keeper {
             thread: Some(thread),
         })
     }
+
+    /// Leaves the leases to run out: something that they were held for lives on.
+    pub fn leave(self) {
+        std::mem::forget(self);
+    }
 }
 
 impl Drop for Keeper {
@@ -89,12 +99,8 @@ impl Drop for Keeper {
 
 /// What the thread knows.
 struct Heart {
-    server: Server,
-    /// The session that has the lock, which the store shares as long as no command runs.
-    line: Line,
-    names: Vec<String>,
+    held: Held,
     job: String,
-    start: String,
     told: Told,
     next_beat: Duration,
     reliable_until: Duration,
@@ -113,11 +119,12 @@ impl Heart {
                 Err(RecvTimeoutError::Timeout) => self.turn(),
             }
         }
-        let mut line = on(&self.line);
+        self.held.is_shared.store(false, Ordering::Relaxed);
+        let mut line = on(&self.held.line);
         if let Some(session) = line.as_mut()
-            && let Err(fault) = lease::give_back(session, &self.start)
+            && let Err(fault) = lease::give_back(session, &self.held.holder)
         {
-            let error = store_error(&self.server.place, fault);
+            let error = store_error(&self.held.server.place, fault);
             tracing::debug!(job = self.job, "the lock is left to run out: {error}");
             *line = None;
         }
@@ -131,7 +138,7 @@ impl Heart {
             self.end(NOT_REACHED);
             return;
         }
-        let lost = on(&self.line).as_mut().and_then(gone);
+        let lost = on(&self.held.line).as_mut().and_then(gone);
         if let Some(error) = lost {
             self.lost_session(Fault::Server(error));
         }
@@ -162,19 +169,23 @@ impl Heart {
 
     /// Whether the lease is still this start's.
     fn try_to_beat(&mut self) -> Answer<bool> {
-        let mut line = on(&self.line);
+        let mut line = on(&self.held.line);
         let session = if let Some(session) = line.take() {
             line.insert(session)
         } else {
-            let (mut session, _) = self.server.session(&name(&self.job)).map_err(Fault::Away)?;
+            let (mut session, _) = self
+                .held
+                .server
+                .session(&name(&self.job))
+                .map_err(Fault::Away)?;
             if !session.is_own {
                 session.own()?;
             }
-            lease::relock(&mut session, &self.names, &self.server)?;
+            lease::relock(&mut session, &self.held.names, &self.held.server)?;
             line.insert(session)
         };
-        let pulse = lease::beat(session, &self.names, &self.start)?;
-        if pulse.renewed < self.names.len() {
+        let pulse = lease::beat(session, &self.held.names, &self.held.holder)?;
+        if pulse.renewed < self.held.names.len() {
             return Ok(false);
         }
         if pulse.backend != session.backend {
@@ -184,7 +195,9 @@ impl Heart {
             );
             return Ok(false);
         }
-        if pulse.locks < self.names.len() && !lease::relock(session, &self.names, &self.server)? {
+        if pulse.locks < self.held.names.len()
+            && !lease::relock(session, &self.held.names, &self.held.server)?
+        {
             tracing::debug!(
                 job = self.job,
                 "the server still knows the old lock session"
@@ -195,9 +208,9 @@ impl Heart {
 
     fn lost_session(&mut self, fault: Fault) {
         if !matches!(&fault, Fault::Server(error) if !is_broken(error)) {
-            *on(&self.line) = None;
+            *on(&self.held.line) = None;
         }
-        let error = store_error(&self.server.place, fault);
+        let error = store_error(&self.held.server.place, fault);
         if self.failures == 0 {
             tracing::warn!(
                 job = self.job,

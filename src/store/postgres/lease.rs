@@ -9,7 +9,7 @@ use std::time::{Duration, Instant as Moment};
 
 use serde::Deserialize;
 
-use super::session::{Answer, Session, no_row, number, text, texts};
+use super::session::{Answer, Fault, Session, no_row, number, text, texts};
 use super::{Server, keeper};
 use crate::domain::schedule::Instant;
 use crate::store::{Holding, Lock, Locking, Runner};
@@ -158,7 +158,13 @@ fn try_to_take(session: &mut Session, locking: &Locking, server: &Server) -> Ans
 
 /// One try, in one round trip: only if no lease runs is the advisory lock touched, and only with it is the lease taken.
 /// The commit is not waited for: that of the claim, which comes before anything is started, is.
-fn try_one(session: &mut Session, lock: &Lock, runner: &Runner, server: &Server) -> Answer<Tried> {
+fn try_one(
+    session: &mut Session,
+    lock: &Lock,
+    runner: &Runner,
+    server: &Server,
+    session_name: &str,
+) -> Answer<Tried> {
     let sql = format!(
         "WITH locked AS MATERIALIZED (
              SELECT pg_try_advisory_lock({}) AS is_won WHERE NOT EXISTS (
@@ -294,7 +300,11 @@ pub(super) fn are_pooled(one: &mut Session, other: &mut Session) -> Answer<bool>
     // Among many clients it can hand out the same one again by chance.
     for _ in 0..POOLER_LOOKS {
         let first = backend(one)?;
-        other.batch("BEGIN")?;
+        // Where only statements are pooled there are no transactions at all.
+        match other.batch("BEGIN") {
+            Err(Fault::Server(error)) if error.as_db_error().is_some() => return Ok(true),
+            begun => begun?,
+        }
         let (in_transaction, meanwhile) = (backend(other)?, backend(one)?);
         other.batch("COMMIT")?;
         let after = backend(other)?;

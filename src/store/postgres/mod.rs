@@ -1,11 +1,12 @@
 //! The shared store: a schema of a PostgreSQL database, used from many hosts.
 //!
 //! A start has one session, which also takes the lock; once a command runs, that session is its keeper's alone, and the
-//! result is written over another one.
+//! result is written over another one. Whatever is asked is asked by a thread of its own (`hand`), as it may hang.
 
 mod by_hand;
 pub mod connect;
 mod finish;
+mod hand;
 mod keeper;
 mod lease;
 mod make;
@@ -20,6 +21,8 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -34,7 +37,9 @@ use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Pause, SkipRange, State, Task, Version};
 use crate::plain;
-use connect::{NoAnswer, Settings, bounded};
+use connect::Settings;
+use hand::Hand;
+pub use hand::Stop;
 pub use keeper::Keeper;
 pub(super) use keeper::NOT_REACHED;
 use open::Found;
@@ -51,8 +56,6 @@ const IDLE_TRUST: Duration = Duration::from_secs(5);
 const NAME: &str = "jobrun";
 /// How long a server that is away is waited for, unless something else is asked for.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long an answer to a result is waited for: longer than a server that is well can take.
-const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -101,59 +104,110 @@ fn on(line: &Line) -> MutexGuard<'_, Option<Session>> {
 
 /// An open PostgreSQL store.
 pub struct Postgres {
-    server: Server,
+    server: Arc<Server>,
     line: Line,
-    /// The session on the line is the one with the lock: its keeper uses it as well.
-    has_lock: bool,
+    /// Does all that is asked over the line.
+    hand: Hand,
+    /// Whether the session on the line is the one with the lock: its keeper uses it as well.
+    has_lock: Arc<AtomicBool>,
     /// When the line was used last, counted from boot.
     used_at: Duration,
     /// The server's clock, and when it was read.
     clock: Option<(Instant, Duration)>,
-    /// What the start is known by that holds a lease.
-    start: String,
+    /// What the lease is held by, each time it is taken.
+    holder: String,
     patience: Option<Duration>,
 }
 
+/// What is heard of a step while it is made.
+enum Heard {
+    /// What to decide about.
+    State(Box<State>),
+    Done(Box<Answer<Stepped>>),
+}
+
 impl Postgres {
-    /// Does something over the session, which is made anew if there is none that can be relied on.
-    fn once<T>(&mut self, work: impl FnOnce(&mut Session) -> Answer<T>) -> Answer<T> {
-        let now = since_boot();
-        let is_stale = !self.has_lock && now.saturating_sub(self.used_at) > IDLE_TRUST;
-        self.used_at = now;
-        let mut line = on(&self.line);
-        let session = match line.take().filter(|_| !is_stale) {
-            Some(session) => line.insert(session),
-            None => line.insert(self.server.session(NAME).map_err(Fault::Away)?.0),
-        };
-        let done = work(session);
-        if let Err(Fault::Server(error)) = &done
-            && session::is_broken(error)
-        {
-            *line = None;
+    /// How something is done over the session, which is made anew if there is none that can be relied on.
+    fn over_the_line<T, M, W>(&self, work: W) -> impl FnOnce(&Sender<M>) -> Answer<T> + use<T, M, W>
+    where
+        W: FnOnce(&mut Session, &Sender<M>) -> Answer<T>,
+    {
+        let (line, server) = (self.line.clone(), self.server.clone());
+        let idle = since_boot().saturating_sub(self.used_at);
+        let is_stale = idle > IDLE_TRUST && !self.has_lock.load(Ordering::Relaxed);
+        move |says| {
+            let mut line = on(&line);
+            let session = match line.take().filter(|_| !is_stale) {
+                Some(session) => line.insert(session),
+                None => line.insert(server.session(NAME).map_err(Fault::Away)?.0),
+            };
+            let done = work(session, says);
+            if let Err(Fault::Server(error)) = &done
+                && session::is_broken(error)
+            {
+                *line = None;
+            }
+            done
         }
-        done
+    }
+
+    /// What became of it; a server that does not answer is given up, and its line with it.
+    fn heard<T>(&mut self, answer: Option<Answer<T>>) -> Answer<T> {
+        self.used_at = since_boot();
+        answer.unwrap_or_else(|| {
+            self.line = Line::default();
+            self.has_lock = Arc::default();
+            let mut error = StoreError::new(&self.server.place, "it does not answer");
+            error.is_passing = true;
+            Err(Fault::Away(error))
+        })
+    }
+
+    fn once<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut Session) -> Answer<T> + Send + 'static,
+    ) -> Answer<T> {
+        let work = self.over_the_line(move |session, _| work(session));
+        let answer = self.hand.call(
+            move |says: &Sender<Answer<T>>| {
+                let _ = says.send(work(says));
+            },
+            Some,
+        );
+        self.heard(answer)
     }
 
     /// Runs `work` in a transaction and names the server in what goes wrong.
-    fn write<T>(
+    fn write<T: Send + 'static>(
         &mut self,
-        work: &mut dyn FnMut(&mut Session) -> Answer<T>,
+        work: impl Fn(&mut Session) -> Answer<T> + Send + Sync + 'static,
     ) -> Result<T, StoreError> {
+        let work = Arc::new(work);
         self.patiently(
             |fault| matches!(fault, Fault::Away(_)),
-            |store| store.once(|session| session.write(&mut *work)),
+            |store| {
+                let work = work.clone();
+                store.once(move |session| session.write(|session| work(session)))
+            },
         )
     }
 
-    /// Asks what changes nothing, and once more should the session turn out to be gone.
-    fn ask<T>(&mut self, mut work: impl FnMut(&mut Session) -> Answer<T>) -> Result<T, StoreError> {
+    /// Asks what changes nothing, or can be asked for again, and once more should the session turn out to be gone.
+    fn ask<T: Send + 'static>(
+        &mut self,
+        work: impl Fn(&mut Session) -> Answer<T> + Send + Sync + 'static,
+    ) -> Result<T, StoreError> {
+        let work = Arc::new(work);
         self.patiently(
             |fault| match fault {
                 Fault::Away(_) => true,
                 Fault::Server(error) => session::is_broken(error),
                 Fault::Row(_) | Fault::LeaseLost => false,
             },
-            |store| store.once(&mut work),
+            |store| {
+                let work = work.clone();
+                store.once(move |session| work(session))
+            },
         )
     }
 
@@ -174,7 +228,7 @@ impl Postgres {
             let may_try_again = may_try_again(&fault);
             let was_session = matches!(fault, Fault::Server(_)) && tries == 1;
             let error = store_error(&self.server.place, fault);
-            let is_over = since_boot() >= until && !was_session;
+            let is_over = (since_boot() >= until || self.hand.is_stopped()) && !was_session;
             if !may_try_again || !error.is_passing || is_over {
                 return Err(error);
             }
@@ -184,35 +238,57 @@ impl Postgres {
         }
     }
 
-    fn finish_now(&mut self, finish: &Finish) -> Result<Recorded, StoreError> {
-        let start = self.start.clone();
-        if finish.pause_after.is_some() {
-            return self.write(&mut |session| finish::finish(session, finish, &start));
-        }
-        // One statement, where its session makes that a transaction of the right kind.
-        self.ask(|session| {
-            if session.is_own {
-                finish::finish(session, finish, &start)
-            } else {
-                session.write(|session| finish::finish(session, finish, &start))
+    /// One step; the decision is made by whoever asks for it, while the state it is about is held on to.
+    fn try_step(
+        &mut self,
+        step: &Step,
+        decide: &mut dyn FnMut(&State) -> Decision,
+    ) -> Answer<Stepped> {
+        let mut step = step.clone();
+        step.runner.start.clone_from(&self.holder);
+        let (decided, decisions) = channel();
+        let work = self.over_the_line(move |session, says| {
+            let mut decide = |state: &State| {
+                let state = Heard::State(Box::new(state.clone()));
+                let asked = says.send(state).ok().and_then(|()| decisions.recv().ok());
+                // Nobody waits for it any more.
+                asked.ok_or(Fault::LeaseLost)
+            };
+            session.write(|session| step::step(session, &step, &mut decide))
+        });
+        let work = move |says: &Sender<Heard>| {
+            let _ = says.send(Heard::Done(Box::new(work(says))));
+        };
+        let answer = self.hand.call(work, |heard| match heard {
+            Heard::State(state) => {
+                let _ = decided.send(decide(&state));
+                None
             }
-        })
+            Heard::Done(done) => Some(*done),
+        });
+        self.heard(answer)
     }
 
     /// Refuses a pooler that would give the session of the lock to others. Costs nothing without a pooler.
     fn refuse_pooler(&mut self) -> Result<(), StoreError> {
-        if self.ask(|session| Ok(session.is_own))? {
-            return Ok(());
-        }
-        let place = self.server.place.clone();
-        let (mut other, _) = self.server.session(NAME)?;
-        let is_pooled = self.ask(|session| lease::are_pooled(session, &mut other))?;
+        let server = self.server.clone();
+        let is_pooled = self.ask(move |session| {
+            if session.is_own {
+                return Ok(false);
+            }
+            let (mut other, _) = server.session(NAME).map_err(Fault::Away)?;
+            let is_pooled = lease::are_pooled(session, &mut other)?;
+            if !is_pooled {
+                session.own()?;
+            }
+            Ok(is_pooled)
+        })?;
         if !is_pooled {
-            return self.ask(Session::own);
+            return Ok(());
         }
         let message =
             "this is a transaction pooler, and a lock needs a session connection of its own";
-        let mut error = StoreError::new(&place, message)
+        let mut error = StoreError::new(&self.server.place, message)
             .hint("connect to the server itself, or to a pool with `pool_mode = session`");
         error.is_refused = true;
         Err(error)
@@ -238,43 +314,53 @@ impl Store for Postgres {
     }
 
     fn lock(&mut self, locking: &Locking, told: Told) -> Result<Locked, StoreError> {
-        self.start.clone_from(&locking.runner.start);
         self.refuse_pooler()?;
-        let server = self.server.clone();
-        let mut sent = since_boot();
-        let standing = self.ask(|session| {
-            sent = since_boot();
-            lease::take(session, locking, &server)
+        self.holder = Uuid::now_v7().to_string();
+        let (server, mut asked) = (self.server.clone(), locking.clone());
+        asked.runner.start.clone_from(&self.holder);
+        let (standing, sent) = self.ask(move |session| {
+            let sent = since_boot();
+            Ok((lease::take(session, &asked, &server)?, sent))
         })?;
         match standing {
             lease::Standing::Busy(holding) => Ok(Locked::Busy(holding)),
             lease::Standing::Silent { holding, left } => Ok(Locked::Silent { holding, left }),
             lease::Standing::Free => {
-                self.has_lock = true;
-                let keeper = Keeper::start(server, self.line.clone(), locking, told, sent);
-                let failed = |error| {
+                self.has_lock = Arc::new(AtomicBool::new(true));
+                let held = keeper::Held {
+                    server: self.server.clone(),
+                    line: self.line.clone(),
+                    names: locking.locks.iter().map(|lock| lock.name.clone()).collect(),
+                    holder: self.holder.clone(),
+                    is_shared: self.has_lock.clone(),
+                };
+                let keeper = Keeper::start(held, told, sent).map_err(|error| {
                     let message = format!("cannot keep a lock: {}", plain::error(&error));
                     StoreError::new(&self.server.place, message)
-                };
-                Ok(Locked::Won(Some(keeper.map_err(failed)?)))
+                })?;
+                Ok(Locked::Won(Some(keeper)))
             }
         }
     }
 
     fn holding(&mut self, name: &str) -> Result<Option<Holding>, StoreError> {
-        self.ask(|session| lease::holding(session, name))
+        let name = name.to_owned();
+        self.ask(move |session| lease::holding(session, &name))
     }
 
     fn position(&mut self, job: &str, now: Instant) -> Result<Position, StoreError> {
-        self.ask(|session| state::position(session, job, now))
+        let job = job.to_owned();
+        self.ask(move |session| state::position(session, &job, now))
     }
 
     fn cursor(&mut self, job: &str) -> Result<Option<Instant>, StoreError> {
-        self.ask(|session| state::cursor(session, job))
+        let job = job.to_owned();
+        self.ask(move |session| state::cursor(session, &job))
     }
 
     fn state(&mut self, look: &Look) -> Result<State, StoreError> {
-        self.ask(|session| state::load(session, look))
+        let look = look.clone();
+        self.ask(move |session| state::load(session, &look))
     }
 
     fn step(
@@ -282,23 +368,30 @@ impl Store for Postgres {
         step: &Step,
         decide: &mut dyn FnMut(&State) -> Decision,
     ) -> Result<Stepped, StoreError> {
-        self.write(&mut |session| step::step(session, step, decide))
+        self.patiently(
+            |fault| matches!(fault, Fault::Away(_)),
+            |store| store.try_step(step, decide),
+        )
     }
 
-    fn add_note(&mut self, run: &str, note: &str) -> Result<(), StoreError> {
-        self.write(&mut |session| finish::add_note(session, run, note))
+    fn add_note(&mut self, run: &str, note: &str) -> Result<bool, StoreError> {
+        let (run, note) = (run.to_owned(), note.to_owned());
+        self.write(move |session| finish::add_note(session, &run, &note))
     }
 
     fn add_event(&mut self, job: &str, event: &Event) -> Result<(), StoreError> {
-        self.write(&mut |session| by_hand::insert_event(session, job, event))
+        let (job, event) = (job.to_owned(), event.clone());
+        self.write(move |session| by_hand::insert_event(session, &job, &event))
     }
 
     fn at_work(&mut self, job: &str) -> Result<Option<AtWork>, StoreError> {
-        self.ask(|session| state::at_work(session, job))
+        let job = job.to_owned();
+        self.ask(move |session| state::at_work(session, &job))
     }
 
     fn abandon(&mut self, job: &str, event: &Event) -> Result<(), StoreError> {
-        self.write(&mut |session| by_hand::abandon(session, job, event))
+        let (job, event) = (job.to_owned(), event.clone());
+        self.write(move |session| by_hand::abandon(session, &job, &event))
     }
 
     /// A commit is on the server's disk when it is answered.
@@ -308,49 +401,37 @@ impl Store for Postgres {
 
     /// From now on the session with the lock is that of its keeper alone: a command runs.
     fn settle(&mut self) {
-        if self.has_lock {
+        if self.has_lock.load(Ordering::Relaxed) {
             self.line = Line::default();
-            self.has_lock = false;
+            self.has_lock = Arc::default();
         }
     }
 
-    /// Not waited for for ever: a server that hangs must not keep a result from being kept elsewhere.
     fn finish(&mut self, finish: &Finish) -> Result<Recorded, StoreError> {
-        let mut hand = Self {
-            server: self.server.clone(),
-            line: self.line.clone(),
-            start: self.start.clone(),
-            ..*self
-        };
-        let finish = finish.clone();
-        match bounded(Some(ANSWER_WAIT), move || hand.finish_now(&finish)) {
-            Ok(recorded) => recorded,
-            Err(NoAnswer::TimedOut) => {
-                self.line = Line::default();
-                self.has_lock = false;
-                let seconds = ANSWER_WAIT.as_secs();
-                let message = format!("it has not answered for {seconds} s");
-                let mut error = StoreError::new(&self.server.place, message);
-                error.is_passing = true;
-                Err(error)
+        let (finish, holder) = (finish.clone(), self.holder.clone());
+        // One statement, where its session makes that a transaction of the right kind and nothing else depends on it.
+        self.ask(move |session| {
+            if session.is_own && finish.pause_after.is_none() {
+                finish::finish(session, &finish, &holder)
+            } else {
+                session.write(|session| finish::finish(session, &finish, &holder))
             }
-            Err(NoAnswer::NotStarted(error)) => {
-                let message = format!("cannot write a result: {}", plain::error(&error));
-                Err(StoreError::new(&self.server.place, message))
-            }
-        }
+        })
     }
 
     fn count_busy(&mut self, job: &str, now: Instant) -> Result<(), StoreError> {
-        self.write(&mut |session| by_hand::count_busy(session, job, now))
+        let job = job.to_owned();
+        self.write(move |session| by_hand::count_busy(session, &job, now))
     }
 
     fn busy_count(&mut self, job: &str) -> Result<u64, StoreError> {
-        self.ask(|session| state::busy_count(session, job))
+        let job = job.to_owned();
+        self.ask(move |session| state::busy_count(session, &job))
     }
 
     fn pause(&mut self, job: &str, pause: &Pause, event: &Event) -> Result<(), StoreError> {
-        self.write(&mut |session| pause::pause(session, job, pause, event))
+        let (job, pause, event) = (job.to_owned(), pause.clone(), event.clone());
+        self.write(move |session| pause::pause(session, &job, &pause, &event))
     }
 
     fn resume(
@@ -359,11 +440,13 @@ impl Store for Postgres {
         is_caught_up: bool,
         event: &Event,
     ) -> Result<Option<Pause>, StoreError> {
-        self.write(&mut |session| pause::resume(session, job, is_caught_up, event))
+        let (job, event) = (job.to_owned(), event.clone());
+        self.write(move |session| pause::resume(session, &job, is_caught_up, &event))
     }
 
     fn paused(&mut self, job: &str, now: Instant) -> Result<Option<Pause>, StoreError> {
-        self.ask(|session| pause::active(session, job, now))
+        let job = job.to_owned();
+        self.ask(move |session| pause::active(session, &job, now))
     }
 
     fn set_cursor(
@@ -373,7 +456,8 @@ impl Store for Postgres {
         version: Option<&Version>,
         event: &Event,
     ) -> Result<(), StoreError> {
-        self.write(&mut |session| by_hand::set_cursor(session, job, to, version, event))
+        let (job, version, event) = (job.to_owned(), version.cloned(), event.clone());
+        self.write(move |session| by_hand::set_cursor(session, &job, to, version.as_ref(), &event))
     }
 
     fn jobs(&mut self) -> Result<Vec<String>, StoreError> {
@@ -381,7 +465,8 @@ impl Store for Postgres {
     }
 
     fn summary(&mut self, job: &str) -> Result<Option<Summary>, StoreError> {
-        self.ask(|session| read::summary(session, job))
+        let job = job.to_owned();
+        self.ask(move |session| read::summary(session, &job))
     }
 
     fn history(
@@ -391,11 +476,13 @@ impl Store for Postgres {
         failed_only: bool,
         with_output: bool,
     ) -> Result<Vec<Run>, StoreError> {
-        self.ask(|session| read::history(session, job, limit, failed_only, with_output))
+        let job = job.to_owned();
+        self.ask(move |session| read::history(session, &job, limit, failed_only, with_output))
     }
 
     fn run(&mut self, id_prefix: &str, limit: u32) -> Result<Vec<(String, Run)>, StoreError> {
-        self.ask(|session| read::runs_by_id(session, id_prefix, limit))
+        let id_prefix = id_prefix.to_owned();
+        self.ask(move |session| read::runs_by_id(session, &id_prefix, limit))
     }
 
     fn due_tasks(
@@ -405,7 +492,8 @@ impl Store for Postgres {
         limit: u32,
         with_running: bool,
     ) -> Result<Vec<Task>, StoreError> {
-        self.ask(|session| state::due_tasks(session, job, now, limit, with_running))
+        let job = job.to_owned();
+        self.ask(move |session| state::due_tasks(session, &job, now, limit, with_running))
     }
 
     fn slot_tasks(
@@ -414,15 +502,18 @@ impl Store for Postgres {
         from: Instant,
         to: Instant,
     ) -> Result<Vec<SlotTask>, StoreError> {
-        self.ask(|session| read::slot_tasks(session, job, from, to))
+        let job = job.to_owned();
+        self.ask(move |session| read::slot_tasks(session, &job, from, to))
     }
 
     fn slot_task_after(&mut self, job: &str, at: Instant) -> Result<Option<SlotTask>, StoreError> {
-        self.ask(|session| read::slot_task_after(session, job, at))
+        let job = job.to_owned();
+        self.ask(move |session| read::slot_task_after(session, &job, at))
     }
 
     fn slot_task_before(&mut self, job: &str, at: Instant) -> Result<Option<SlotTask>, StoreError> {
-        self.ask(|session| read::slot_task_before(session, job, at))
+        let job = job.to_owned();
+        self.ask(move |session| read::slot_task_before(session, &job, at))
     }
 
     fn skips(
@@ -431,10 +522,12 @@ impl Store for Postgres {
         from: Instant,
         to: Instant,
     ) -> Result<Vec<SkipRange>, StoreError> {
-        self.ask(|session| read::skips(session, job, from, to))
+        let job = job.to_owned();
+        self.ask(move |session| read::skips(session, &job, from, to))
     }
 
     fn versions(&mut self, job: &str) -> Result<Vec<Version>, StoreError> {
-        self.ask(|session| state::versions(session, job))
+        let job = job.to_owned();
+        self.ask(move |session| state::versions(session, &job))
     }
 }

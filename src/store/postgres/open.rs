@@ -1,11 +1,13 @@
 //! Opening the store: the server's version and clock, and the numbered changes of the schema.
 
 use std::collections::BTreeMap;
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
 use chrono::{TimeDelta, Utc};
 use postgres::error::SqlState;
 
+use super::hand::{Hand, Stop};
 use super::session::{Answer, Fault, Session, no_row, quoted, text, whole_millis};
 use super::{NAME, Postgres, Server};
 use crate::clock::since_boot;
@@ -31,6 +33,8 @@ pub(super) const MARK: &str = "jobrun_session.mark";
 pub(super) struct Found {
     pub(super) now: Instant,
     pub(super) version: i32,
+    /// How texts are stored.
+    encoding: String,
     /// None if there is no store yet.
     schema: Option<Schema>,
 }
@@ -41,7 +45,7 @@ pub(super) fn find(session: &mut Session, mark: &str) -> Answer<Found> {
     // Plain columns: in a new session each function of the server has to be looked up.
     let about = format!(
         "SELECT clock_timestamp(), current_setting('server_version_num'), pg_backend_pid(),
-                current_setting('{MARK}', true)"
+                current_setting('{MARK}', true), current_setting('server_encoding')"
     );
     let sql = format!("{about}, key, value FROM (SELECT) one LEFT JOIN jobrun.meta ON true");
     let (rows, has_store) = match session.query(&sql, &[]) {
@@ -53,7 +57,7 @@ pub(super) fn find(session: &mut Session, mark: &str) -> Answer<Found> {
     let schema = if has_store {
         let mut said = BTreeMap::new();
         for row in &rows {
-            if let (Some(key), Some(value)) = (row.try_get(4)?, row.try_get(5)?) {
+            if let (Some(key), Some(value)) = (row.try_get(5)?, row.try_get(6)?) {
                 said.insert(key, value);
             }
         }
@@ -66,7 +70,9 @@ pub(super) fn find(session: &mut Session, mark: &str) -> Answer<Found> {
         session.is_own = row.try_get::<_, Option<&str>>(3)? == Some(mark);
     }
     let version: &str = row.try_get(1)?;
+    let encoding: &str = row.try_get(4)?;
     Ok(Found {
+        encoding: encoding.to_owned(),
         now: whole_millis(row.try_get(0)?),
         version: version.parse().unwrap_or_default(),
         schema,
@@ -89,27 +95,28 @@ fn is_missing(error: &postgres::Error) -> bool {
 
 impl Postgres {
     /// Opens the store for writing; makes its schema and brings it up to date as needed.
-    pub fn open(database: &Database, environment: Option<&str>) -> Result<Self, StoreError> {
-        let (mut store, found) = Self::connect(database)?;
+    pub fn open(
+        database: &Database,
+        environment: Option<&str>,
+        stop: Stop,
+    ) -> Result<Self, StoreError> {
+        let (mut store, found) = Self::connect(database, stop)?;
         store.refuse_pooler()?;
         let place = store.server.place.clone();
         let is_current = match &found.schema {
             Some(schema) => {
                 schema.refuse_newer(&place)?;
-                schema.version >= MIGRATIONS.len()
+                let is_nobodys = schema.refuse_other(&place, environment)?;
+                schema.version >= MIGRATIONS.len() && !is_nobodys
             }
             None => false,
         };
         if !is_current {
-            let name = database.schema.clone();
-            store.write(&mut |session| migrate(session, &name))?;
-        }
-        let is_nobodys = match &found.schema {
-            Some(schema) => schema.refuse_other(&place, environment)?,
-            None => environment.is_some(),
-        };
-        if let Some(environment) = environment.filter(|_| is_nobodys) {
-            store.settle_in(environment)?;
+            let (name, named) = (database.schema.clone(), environment.map(str::to_owned));
+            let made = store.write(move |session| migrate(session, &name, named.as_deref()))?;
+            // Somebody else may have been faster.
+            made.refuse_newer(&place)?;
+            made.refuse_other(&place, environment)?;
         }
         warn_of_skew(found.now);
         Ok(store)
@@ -120,7 +127,7 @@ impl Postgres {
         database: &Database,
         environment: Option<&str>,
     ) -> Result<Option<Self>, StoreError> {
-        let (store, found) = Self::connect(database)?;
+        let (store, found) = Self::connect(database, never())?;
         let Some(schema) = found.schema else {
             return Ok(None);
         };
@@ -132,14 +139,22 @@ impl Postgres {
     }
 
     /// A session, and what there is.
-    fn connect(database: &Database) -> Result<(Self, Found), StoreError> {
+    fn connect(database: &Database, stop: Stop) -> Result<(Self, Found), StoreError> {
         let server = Server {
             settings: database.settings.clone(),
             schema: database.schema.clone(),
             place: database.settings.name(),
             version: 0,
         };
-        let (session, found) = server.session(NAME)?;
+        let server = Arc::new(server);
+        let mut hand = Hand::new(stop);
+        let dial = server.clone();
+        let dial = move |says: &Sender<_>| drop(says.send(dial.session(NAME)));
+        let (session, found) = hand.call(dial, Some).unwrap_or_else(|| {
+            let mut error = StoreError::new(&server.place, "it does not answer");
+            error.is_passing = true;
+            Err(error)
+        })?;
         if found.version < OLDEST_SERVER {
             let message = format!(
                 "it is PostgreSQL {}, and jobrun needs 12 or newer",
@@ -147,37 +162,41 @@ impl Postgres {
             );
             return Err(StoreError::new(&server.place, message));
         }
+        if found.encoding != "UTF8" {
+            let message = format!(
+                "the database's encoding is {}, which cannot hold what jobs write: it has to be UTF8",
+                found.encoding
+            );
+            let mut refused = StoreError::new(&server.place, message);
+            refused.is_refused = true;
+            return Err(refused);
+        }
         let store = Self {
-            server: Server {
+            server: Arc::new(Server {
                 version: found.version,
-                ..server
-            },
+                ..(*server).clone()
+            }),
             line: Arc::new(Mutex::new(Some(session))),
-            has_lock: false,
+            hand,
+            has_lock: Arc::default(),
             used_at: since_boot(),
             clock: Some((found.now, since_boot())),
-            start: String::new(),
+            holder: String::new(),
             patience: None,
         };
         Ok((store, found))
     }
-
-    /// Marks the store as that of an environment, unless somebody else has just done so.
-    fn settle_in(&mut self, environment: &str) -> Result<(), StoreError> {
-        let named = self.write(&mut |session| {
-            let sql = "INSERT INTO jobrun.meta (key, value) VALUES ('environment', $1) ON CONFLICT DO NOTHING";
-            session.execute(sql, &[text(&environment)])?;
-            find(session, "")
-        })?;
-        if let Some(schema) = named.schema {
-            schema.refuse_other(&self.server.place, Some(environment))?;
-        }
-        Ok(())
-    }
 }
 
-/// Applies the changes that are missing; of many that start at once, one does so and the others wait for it.
-fn migrate(session: &mut Session, schema: &str) -> Answer<()> {
+/// Nobody tells a reading command to stop but by ending it.
+fn never() -> Stop {
+    Arc::new(|| false)
+}
+
+/// Applies the changes that are missing, and marks a store that is nobody's; of many that start at once, one does so and
+/// the others wait for it, for as long as that takes. What the store says of itself then.
+fn migrate(session: &mut Session, schema: &str, environment: Option<&str>) -> Answer<Schema> {
+    session.batch("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")?;
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended('jobrun schema ' || $1, 0))";
     session.query(lock, &[text(&schema)])?;
     let exists = "SELECT to_regnamespace($1) IS NOT NULL, to_regclass($1 || '.meta') IS NOT NULL";
@@ -191,19 +210,30 @@ fn migrate(session: &mut Session, schema: &str) -> Answer<()> {
     if !has_meta {
         session.batch("CREATE TABLE jobrun.meta (key text PRIMARY KEY, value text NOT NULL)")?;
     }
-    let version = find(session, "")?.schema.map_or(0, |schema| schema.version);
-    for migration in MIGRATIONS.iter().skip(version) {
-        session.batch(migration)?;
+    let said = |session: &mut Session| {
+        let found = find(session, "")?;
+        found.schema.ok_or_else(|| no_row("the schema"))
+    };
+    let version = said(session)?.version;
+    let insert = "INSERT INTO jobrun.meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO ";
+    if version < MIGRATIONS.len() {
+        for migration in MIGRATIONS.iter().skip(version) {
+            session.batch(migration)?;
+        }
+        let versions = [
+            ("schema", MIGRATIONS.len().to_string()),
+            ("oldest_writer", OLDEST_WRITER.to_owned()),
+        ];
+        for (key, value) in &versions {
+            let sql = format!("{insert} UPDATE SET value = excluded.value");
+            session.execute(&sql, &[text(key), text(value)])?;
+        }
     }
-    let versions = [
-        ("schema", MIGRATIONS.len().to_string()),
-        ("oldest_writer", OLDEST_WRITER.to_owned()),
-    ];
-    for (key, value) in &versions {
-        let sql = "INSERT INTO jobrun.meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
-        session.execute(sql, &[text(key), text(value)])?;
+    if let Some(environment) = environment {
+        let sql = format!("{insert} NOTHING");
+        session.execute(&sql, &[text(&"environment"), text(&environment)])?;
     }
-    Ok(())
+    said(session)
 }
 
 fn warn_of_skew(server: Instant) {
@@ -224,7 +254,8 @@ pub fn check(
     database: &Database,
     environment: Option<&str>,
 ) -> Result<(Option<StoreError>, Vec<String>), StoreError> {
-    let (mut store, found) = Postgres::connect(database)?;
+    let (mut store, found) = Postgres::connect(database, never())?;
+    store.refuse_pooler()?;
     let place = store.server.place.clone();
     let mut lacks = Vec::new();
     if found.version < GOOD_SERVER {
@@ -240,14 +271,15 @@ pub fn check(
     }
     let name = quoted(&database.schema);
     let has_store = found.schema.is_some();
-    let may = store.ask(|session| {
+    let schema = name.clone();
+    let may = store.ask(move |session| {
         let sql = if has_store {
-            "SELECT has_schema_privilege($1::text::regnamespace::oid, 'USAGE') AND has_table_privilege('jobrun.task', 'INSERT, UPDATE')"
+            "SELECT has_schema_privilege($1::text::regnamespace::oid, 'USAGE') AND has_table_privilege($1 || '.task', 'INSERT, UPDATE')"
         } else {
             "SELECT coalesce(has_schema_privilege(to_regnamespace($1)::oid, 'CREATE'),
                              has_database_privilege(current_database(), 'CREATE'))"
         };
-        let rows = session.query(sql, &[text(&name)])?;
+        let rows = session.query(sql, &[text(&schema)])?;
         let row = rows.first().ok_or_else(|| no_row("rights"))?;
         Ok(row.try_get::<_, bool>(0)?)
     })?;

@@ -31,7 +31,7 @@ pub(super) fn summary(session: &mut Session, job: &str) -> Answer<Option<Summary
         "SELECT cursor, first_seen_at, busy_count, busy_since,
             (SELECT count(*) FROM jobrun.task t WHERE t.job = j.job AND t.status = 'pending') AS pending,
             (SELECT min(due_at) FROM jobrun.task t WHERE t.job = j.job AND t.status = 'pending') AS pending_due_at,
-            (SELECT min(slot) FROM jobrun.task t WHERE t.job = j.job AND t.status = 'pending' AND t.runs = 0)
+            (SELECT min(slot + interval '0') FROM jobrun.task t WHERE t.job = j.job AND t.status = 'pending' AND t.runs = 0)
                 AS untried_slot,
             (SELECT count(*) FROM jobrun.task t WHERE t.job = j.job AND t.status = 'failed') AS failed,
             failures.count AS consecutive_failures, failures.since AS failing_since,

@@ -166,7 +166,7 @@ fn of_tasks(look: &Look) -> Vec<(&'static str, String)> {
         let foldable = format!(
             "t.status = 'pending' AND t.slot IS NOT NULL AND t.key = '' AND t.attempts = 0
              AND t.reason IS DISTINCT FROM 'snoozed' AND t.trigger IN ('schedule', 'catch_up')
-             ORDER BY t.slot LIMIT {FOLD_LIMIT}"
+             ORDER BY t.slot + interval '0' LIMIT {FOLD_LIMIT}"
         );
         fields.push(("foldable", list(&tasks("", &foldable), "x.slot")));
     }

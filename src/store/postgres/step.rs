@@ -13,7 +13,7 @@ use crate::store::{Claimed, Step, Stepped};
 pub(super) fn step(
     session: &mut Session,
     step: &Step,
-    decide: &mut dyn FnMut(&State) -> Decision,
+    decide: &mut dyn FnMut(&State) -> Answer<Decision>,
 ) -> Answer<Stepped> {
     let (fence, is_seen) = hold(session, &step.look.job, &step.runner.start)?;
     let state = state::load(session, &step.look)?;
@@ -32,7 +32,7 @@ pub(super) fn step(
             owed: 0,
         });
     }
-    let mut decision = decide(&state);
+    let mut decision = decide(&state)?;
     for recovered in &decision.recovered {
         recover(session, recovered, step.now)?;
         if let (Status::Failed, Some(limit)) = (recovered.update.status, step.pause_after) {
@@ -60,7 +60,7 @@ pub(super) fn step(
     Ok(Stepped::of(decision, claimed))
 }
 
-/// Holds on to the job's row and its lease until the transaction ends: whoever would take the lease over waits for that.
+/// Holds on to the lease and to the job's row until the transaction ends: whoever would take the lease over waits for that.
 /// The fence, if the lease is still this start's, and whether the job was ever seen.
 fn hold(session: &mut Session, job: &str, start: &str) -> Answer<(i64, bool)> {
     let sql = "WITH job AS MATERIALIZED (SELECT FROM jobrun.job WHERE job = $1 FOR NO KEY UPDATE),
@@ -212,8 +212,7 @@ fn close_task(session: &mut Session, task: i64, reason: &str, now: Instant) -> A
 pub(super) fn insert_version(session: &mut Session, job: &str, version: &Version) -> Answer<()> {
     let spec =
         serde_json::to_string(&version.spec).map_err(|error| Fault::Row(error.to_string()))?;
-    let sql = "INSERT INTO jobrun.schedule (job, fingerprint, spec, from_at, host) VALUES ($1, $2, $3::jsonb, $4, $5)";
-    let sql = sql.replace("$3::jsonb", "$3::text::jsonb");
+    let sql = "INSERT INTO jobrun.schedule (job, fingerprint, spec, from_at, host) VALUES ($1, $2, $3::text::jsonb, $4, $5)";
     let values = [
         text(&job),
         text(&version.fingerprint),
@@ -221,7 +220,7 @@ pub(super) fn insert_version(session: &mut Session, job: &str, version: &Version
         time(&version.from),
         text(&version.host),
     ];
-    session.execute(&sql, &values)?;
+    session.execute(sql, &values)?;
     Ok(())
 }
 

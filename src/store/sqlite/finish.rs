@@ -51,12 +51,12 @@ pub(super) fn finish(db: &Connection, finish: &Finish) -> rusqlite::Result<Recor
 }
 
 /// Adds to what is noted about a run.
-pub(super) fn add_note(db: &Connection, run: &str, note: &str) -> rusqlite::Result<()> {
-    db.execute(
+pub(super) fn add_note(db: &Connection, run: &str, note: &str) -> rusqlite::Result<bool> {
+    let noted = db.execute(
         "UPDATE jobrun_run SET note = coalesce(note || '; ', '') || ?2 WHERE id = ?1",
         params![run, note],
     )?;
-    Ok(())
+    Ok(noted > 0)
 }
 
 /// Whether this very end is on record: it was written, and only the answer was lost.

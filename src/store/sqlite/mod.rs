@@ -172,7 +172,7 @@ impl Store for Sqlite {
         self.write_and(|db| step::step(db, step, &file, decide), is_claimed)
     }
 
-    fn add_note(&mut self, run: &str, note: &str) -> Result<(), StoreError> {
+    fn add_note(&mut self, run: &str, note: &str) -> Result<bool, StoreError> {
         self.write(|db| finish::add_note(db, run, note))
     }
 

@@ -32,7 +32,6 @@ use std::fmt;
 use postgres::Client;
 
 use around::Around;
-pub use bounded::{NoAnswer, bounded};
 use login::Login;
 use password::Passwords;
 pub use settings::Settings;

@@ -216,15 +216,11 @@ fn of_server(said: &DbError, about: &About<'_>) -> ConnectError {
     error
 }
 
-/// Whether the server may let us in later without anybody's doing.
+/// Whether the server may let us in later without anybody's doing. Classes: of the connection (a pooler that has lost its
+/// server), of resources, of an operator's hand, of the system.
 fn is_away(code: &SqlState) -> bool {
-    matches!(
-        *code,
-        SqlState::ADMIN_SHUTDOWN
-            | SqlState::CRASH_SHUTDOWN
-            | SqlState::CANNOT_CONNECT_NOW
-            | SqlState::TOO_MANY_CONNECTIONS
-    )
+    let classes = ["08", "53", "57P", "58"];
+    classes.iter().any(|class| code.code().starts_with(class))
 }
 
 fn of_system(error: &io::Error, about: &About<'_>) -> ConnectError {
