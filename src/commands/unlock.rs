@@ -95,9 +95,10 @@ pub fn unlock(config: &Config, args: &cli::Unlock) -> Result<Ending, Error> {
 
 /// Who has the lock on another host, by the store's word.
 fn elsewhere(config: &Config, name: &str) -> Result<Option<Holding>, Error> {
-    let Some(mut store) =
-        store::open_for_reading(&config.store)?.filter(|_| config.store.is_shared())
-    else {
+    if !config.store.is_shared() {
+        return Ok(None);
+    }
+    let Some(mut store) = store::open_for_reading(&config.store)? else {
         return Ok(None);
     };
     let here = exec::place_of(&lock_path(&config.store, name));

@@ -4,6 +4,7 @@
 mod support;
 
 mod chaos;
+mod faults;
 mod hosts;
 mod leases;
 mod pooler;

@@ -395,7 +395,7 @@ impl Drop for Scenario {
 }
 
 /// The table of a job `j` with these keys.
-fn job_table(keys: &str) -> String {
+pub fn job_table(keys: &str) -> String {
     // A test reads what the job prints as it comes, though there is no terminal.
     let output = if keys.contains("output = ") {
         ""

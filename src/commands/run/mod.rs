@@ -105,7 +105,12 @@ fn start_one(
         wait: wait.unwrap_or(job.lock_wait),
         exit_code: args.busy_exit_code.unwrap_or(0),
     };
-    let mut store = open(config, job, signals)?;
+    let mut store = match (open(config, job, signals), signals.stop_requested()) {
+        (Err(Error::Store(error)), Some(signal)) if error.is_passing => {
+            return Ok(Ending::Stopped { signal });
+        }
+        (opened, _) => opened?,
+    };
     let slot = args
         .slot
         .as_deref()

@@ -1,0 +1,130 @@
+//! A server that is there and will not do: what is refused, what is given up, and what is lost then, which is nothing.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::support::pg_store::{PgStore, start_and_hold};
+use crate::support::pgbouncer::PgBouncer;
+use crate::support::postgres::{Cluster, Settings, Stop, unique};
+use crate::support::{ONE_SLOT, eventually, job_table, together, until};
+
+/// Enough for all that is still done after a stop.
+const SOON: Duration = Duration::from_secs(15);
+const LONGEST: Duration = Duration::from_secs(100);
+
+#[test]
+fn faults_of_postgresql() {
+    together(&[
+        (
+            "a_start_on_a_server_that_hangs_heeds_a_stop",
+            a_start_on_a_server_that_hangs_heeds_a_stop,
+        ),
+        (
+            "a_start_ends_as_its_work_did_though_the_server_is_gone_then",
+            a_start_ends_as_its_work_did_though_the_server_is_gone_then,
+        ),
+        (
+            "a_kept_result_waits_for_its_own_store",
+            a_kept_result_waits_for_its_own_store,
+        ),
+    ]);
+}
+
+fn a_start_on_a_server_that_hangs_heeds_a_stop() {
+    let Some(cluster) = Cluster::start(&Settings::default()) else {
+        return;
+    };
+    let store = PgStore::on(&cluster);
+    let host = store.one_slot("echo x >> runs");
+    host.run("check").exits(0);
+    cluster.freeze();
+    let start = host.start("run j");
+    std::thread::sleep(Duration::from_secs(1));
+    start.signal(Signal::TERM);
+    let told = Instant::now();
+    start.wait_within(LONGEST).exits(143);
+    assert!(told.elapsed() < SOON, "{:?}", told.elapsed());
+    cluster.thaw();
+    host.run("run j").exits(0);
+    assert_eq!(host.lines("runs").len(), 1);
+}
+
+fn a_start_ends_as_its_work_did_though_the_server_is_gone_then() {
+    let Some(cluster) = Cluster::start(&Settings::default()) else {
+        return;
+    };
+    let store = PgStore::on(&cluster);
+    let host = store.job(&format!(
+        "{ONE_SLOT}\nretry = ['3s']\nshell = 'echo x >> runs; exit 3'"
+    ));
+    let start = host.start("run j");
+    eventually("the failure is on record", || {
+        store.exists() && store.outcomes() == ["failed"]
+    });
+    cluster.stop(Stop::Fast);
+    start
+        .wait_within(LONGEST)
+        .exits(3)
+        .says(&["what is due stays owed"]);
+    cluster.start_again();
+    host.run("run j").exits(3);
+    assert_eq!(host.lines("runs").len(), 2);
+}
+
+fn a_kept_result_waits_for_its_own_store() {
+    let Some(cluster) = Cluster::start(&Settings::default()) else {
+        return;
+    };
+    let (own, other) = (PgStore::on(&cluster), PgStore::on(&cluster));
+    let job = format!("{ONE_SLOT}\nshell = '''echo x >> runs; {}'''", until("go"));
+    let host = own.job(&job);
+    let runner = start_and_hold(&host, "run j", "runs");
+    cluster.stop(Stop::Fast);
+    host.signal_file("go");
+    runner.wait_within(LONGEST).exits(74);
+    cluster.start_again();
+    // The same state directory and job, on another store.
+    host.configure(&(other.table() + &job_table(&job)));
+    host.run("run j").exits(0).says(&["does not know"]);
+    assert_eq!(other.outcomes(), ["succeeded"]);
+    host.configure(&(own.table() + &job_table(&job)));
+    host.run("run j").exits(0);
+    assert_eq!(own.outcomes(), ["succeeded"]);
+    assert_eq!(host.lines("runs").len(), 2);
+}
+
+#[test]
+fn a_database_that_cannot_hold_all_letters_is_refused() {
+    let Some(store) = PgStore::shared() else {
+        return;
+    };
+    let name = unique("latin");
+    let make = format!(
+        "CREATE DATABASE {name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+    );
+    let mut client = store.cluster().client();
+    client.batch_execute(&make).expect(&make);
+    let host = store
+        .reached_by(store.cluster().url(&name))
+        .one_slot("echo x >> runs");
+    for line in ["run j", "check"] {
+        host.run(line).exits(78).says(&["LATIN1", "UTF8"]);
+    }
+    assert!(host.lines("runs").is_empty());
+    client
+        .batch_execute(&format!("DROP DATABASE {name}"))
+        .expect("dropped");
+}
+
+#[test]
+fn check_refuses_the_pooler_that_a_start_refuses() {
+    let Some(store) = PgStore::alone() else {
+        return;
+    };
+    let Some(bouncer) = PgBouncer::before(store.cluster(), "transaction") else {
+        return;
+    };
+    let host = store.through(bouncer.port()).one_slot("true");
+    host.run("check").exits(78).says(&["transaction pooler"]);
+}
