@@ -1,7 +1,9 @@
+-- The fingerprint is that of the newest version in schedule: a start with nothing to do need not open that table.
 CREATE TABLE jobrun.job (
     job           text PRIMARY KEY,
     cursor        timestamptz,
     interval_end  timestamptz,
+    fingerprint   text,
     first_seen_at timestamptz NOT NULL,
     busy_count    bigint NOT NULL DEFAULT 0,
     busy_since    timestamptz

@@ -24,11 +24,22 @@ type Work = Box<dyn FnOnce() + Send>;
 pub(super) struct Hand {
     work: Option<Sender<Work>>,
     stop: Stop,
+    limit: Duration,
 }
 
 impl Hand {
     pub(super) fn new(stop: Stop) -> Self {
-        Self { work: None, stop }
+        Self {
+            work: None,
+            stop,
+            limit: LIMIT,
+        }
+    }
+
+    /// With another limit.
+    pub(super) fn within(&mut self, limit: Option<Duration>) -> &mut Self {
+        self.limit = limit.unwrap_or(LIMIT);
+        self
     }
 
     pub(super) fn is_stopped(&self) -> bool {
@@ -60,7 +71,7 @@ impl Hand {
             if (self.stop)() {
                 stopped.get_or_insert_with(Instant::now);
             }
-            let is_late = began.elapsed() >= LIMIT;
+            let is_late = began.elapsed() >= self.limit;
             if is_late || stopped.is_some_and(|stopped| stopped.elapsed() >= LIMIT_STOPPED) {
                 break;
             }

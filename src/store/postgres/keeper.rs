@@ -176,7 +176,7 @@ impl Heart {
             let (mut session, _) = self
                 .held
                 .server
-                .session(&name(&self.job))
+                .session(&name(&self.job), false)
                 .map_err(Fault::Away)?;
             if !session.is_own {
                 session.own()?;

@@ -37,7 +37,7 @@ use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Pause, SkipRange, State, Task, Version};
 use crate::plain;
-use connect::Settings;
+use connect::{Settings, Wanted};
 use hand::Hand;
 pub use hand::Stop;
 pub use keeper::Keeper;
@@ -72,13 +72,22 @@ struct Server {
 
 impl Server {
     /// A new session, and what it found.
-    fn session(&self, name: &str) -> Result<(Session, Found), StoreError> {
+    fn session(&self, name: &str, is_watched: bool) -> Result<(Session, Found), StoreError> {
         let mark = Uuid::new_v4().simple().to_string();
         let options = format!("{} -c {}={mark}", session::options(), open::MARK);
-        let connected = connect::connect(&self.settings, name, &options).or_else(|error| {
+        let wanted = Wanted {
+            application_name: name,
+            options: &options,
+            is_watched,
+        };
+        let connected = connect::connect(&self.settings, wanted).or_else(|error| {
             // Some poolers take no options; what they would set is set later.
             let is_pooler = error.message.contains("unsupported startup parameter");
-            let again = || connect::connect(&self.settings, name, "");
+            let plain = Wanted {
+                options: "",
+                ..wanted
+            };
+            let again = || connect::connect(&self.settings, plain);
             if is_pooler { again() } else { Err(error) }
         });
         let client = connected.map_err(|error| {
@@ -139,7 +148,7 @@ impl Postgres {
             let mut line = on(&line);
             let session = match line.take().filter(|_| !is_stale) {
                 Some(session) => line.insert(session),
-                None => line.insert(server.session(NAME).map_err(Fault::Away)?.0),
+                None => line.insert(server.session(NAME, true).map_err(Fault::Away)?.0),
             };
             let done = work(session, says);
             if let Err(Fault::Server(error)) = &done
@@ -276,7 +285,7 @@ impl Postgres {
             if session.is_own {
                 return Ok(false);
             }
-            let (mut other, _) = server.session(NAME).map_err(Fault::Away)?;
+            let (mut other, _) = server.session(NAME, true).map_err(Fault::Away)?;
             let is_pooled = lease::are_pooled(session, &mut other)?;
             if !is_pooled {
                 session.own()?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use chrono::{TimeDelta, Utc};
 use postgres::error::SqlState;
@@ -23,6 +24,8 @@ const OLDEST_WRITER: &str = "0.1.0";
 const OLDEST_SERVER: i32 = 120_000;
 /// The oldest one that ends the session of a holder that is cut off by itself.
 const GOOD_SERVER: i32 = 140_000;
+/// How long a single server is given to let us in.
+const OPEN_LIMIT: Duration = Duration::from_secs(7);
 /// A host whose clock is further off than this is told so.
 const SKEW: TimeDelta = TimeDelta::seconds(5);
 
@@ -149,8 +152,11 @@ impl Postgres {
         let server = Arc::new(server);
         let mut hand = Hand::new(stop);
         let dial = server.clone();
-        let dial = move |says: &Sender<_>| drop(says.send(dial.session(NAME)));
-        let (session, found) = hand.call(dial, Some).unwrap_or_else(|| {
+        let dial = move |says: &Sender<_>| drop(says.send(dial.session(NAME, true)));
+        let limit = server.settings.is_of_one_server().then_some(OPEN_LIMIT);
+        let opened = hand.within(limit).call(dial, Some);
+        hand.within(None);
+        let (session, found) = opened.unwrap_or_else(|| {
             let mut error = StoreError::new(&server.place, "it does not answer");
             error.is_passing = true;
             Err(error)

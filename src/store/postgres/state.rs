@@ -41,8 +41,7 @@ struct Loaded {
 /// Where a job stands at `now`; in one round trip, if nothing waits.
 pub(super) fn position(session: &mut Session, job: &str, now: Instant) -> Answer<Position> {
     // Plain columns: in a new session each function of the server has to be looked up.
-    let sql = "SELECT j.cursor, j.busy_count,
-            (SELECT fingerprint FROM jobrun.schedule WHERE job = $1 ORDER BY id DESC LIMIT 1),
+    let sql = "SELECT j.cursor, j.busy_count, j.fingerprint,
             EXISTS (SELECT FROM jobrun.task WHERE job = $1 AND status = 'pending'),
             EXISTS (SELECT FROM jobrun.task
                     WHERE job = $1 AND (status = 'running' OR (status = 'pending' AND trigger = 'manual'))),

@@ -212,7 +212,9 @@ fn close_task(session: &mut Session, task: i64, reason: &str, now: Instant) -> A
 pub(super) fn insert_version(session: &mut Session, job: &str, version: &Version) -> Answer<()> {
     let spec =
         serde_json::to_string(&version.spec).map_err(|error| Fault::Row(error.to_string()))?;
-    let sql = "INSERT INTO jobrun.schedule (job, fingerprint, spec, from_at, host) VALUES ($1, $2, $3::text::jsonb, $4, $5)";
+    let sql = "WITH job AS (UPDATE jobrun.job SET fingerprint = $2 WHERE job = $1)
+               INSERT INTO jobrun.schedule (job, fingerprint, spec, from_at, host)
+               VALUES ($1, $2, $3::text::jsonb, $4, $5)";
     let values = [
         text(&job),
         text(&version.fingerprint),

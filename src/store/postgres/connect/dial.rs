@@ -4,6 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::fmt::{self, Display};
 use std::hash::BuildHasher as _;
 use std::net::{IpAddr, ToSocketAddrs as _};
+use std::time::Duration;
 
 use postgres::config::{SslMode, SslNegotiation};
 use postgres::error::SqlState;
@@ -146,10 +147,15 @@ impl Call<'_> {
         };
         if let Some(folder) = place.folder() {
             config.host_path(folder);
-            return self.speak(&config, &about);
+            return self.speak(&config, &about, self.limit());
         }
         let mut errors = Errors::new();
-        for address in self.addresses()? {
+        let addresses = self.addresses()?;
+        let limit = match addresses.as_slice() {
+            [_] => self.limit(),
+            _ => self.target.connect_timeout,
+        };
+        for address in addresses {
             let mut config = config.clone();
             let name = match &place.server {
                 Server::Name(name) | Server::Address(_, Some(name)) => Some(name),
@@ -163,7 +169,7 @@ impl Call<'_> {
                     "`sslmode=verify-full` needs the name of the `host`, not only its `hostaddr`";
                 return Err(ConnectError::wrong(message.to_owned()));
             }
-            match self.speak(&config, &about) {
+            match self.speak(&config, &about, limit) {
                 Err(error) if error.is_away => errors.add(address, error),
                 ended => return ended,
             }
@@ -178,7 +184,7 @@ impl Call<'_> {
             Server::Usual | Server::Socket(_) => return Ok(Vec::new()),
         };
         let port = self.place.port;
-        let limit = self.target.connect_timeout;
+        let limit = self.limit();
         let found = bounded(limit, move || {
             let found = (name.as_str(), port).to_socket_addrs()?;
             Ok(found.map(|address| address.ip()).collect::<Vec<_>>())
@@ -192,12 +198,23 @@ impl Call<'_> {
         Ok(shuffled(found, self.target.is_shuffled))
     }
 
+    /// How long is waited where there is nothing else to try: as long as whoever asks, if he gives up by himself.
+    fn limit(&self) -> Option<Duration> {
+        let is_alone = self.target.places.len() == 1;
+        let limit = self.target.connect_timeout;
+        limit.filter(|_| !(self.login.is_watched && is_alone))
+    }
+
     /// Tries the ways.
-    fn speak(&self, config: &postgres::Config, about: &About<'_>) -> Result<Client, ConnectError> {
+    fn speak(
+        &self,
+        config: &postgres::Config,
+        about: &About<'_>,
+        limit: Option<Duration>,
+    ) -> Result<Client, ConnectError> {
         let (config, tls) = (config.clone(), self.tls.cloned());
         let (ways, wanted) = (self.ways, self.wanted);
         let is_direct = self.target.tls.is_direct;
-        let limit = self.target.connect_timeout;
         let tried = bounded(limit, move || {
             let mut config = config;
             let mut failed = Vec::new();

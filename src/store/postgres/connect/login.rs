@@ -1,8 +1,8 @@
 //! Who logs in to which database, and what is set for the session.
 
-use super::ConnectError;
 use super::around::{self, Around};
 use super::values::Values;
+use super::{ConnectError, Wanted};
 
 /// Settings of the environment that are settings of the session: libpq sends them when it connects.
 const SESSION_VARIABLES: [(&str, &str); 3] = [
@@ -23,14 +23,15 @@ pub struct Login {
     pub application_name: String,
     /// What the server is told to set for the session.
     pub options: String,
+    /// Whoever asks for the session gives up by himself.
+    pub is_watched: bool,
 }
 
 impl Login {
     /// The user is the one of the operating system unless set, the database is called like the user.
     pub fn of(
         values: &Values,
-        application_name: &str,
-        own_options: &str,
+        wanted: Wanted<'_>,
         around: &Around<'_>,
     ) -> Result<Self, ConnectError> {
         let user = match values.get("user") {
@@ -44,8 +45,9 @@ impl Login {
             database: database.unwrap_or(&user).to_owned(),
             is_database_named: database.is_some(),
             user,
-            application_name: name.unwrap_or(application_name).to_owned(),
-            options: options(values, own_options, around),
+            application_name: name.unwrap_or(wanted.application_name).to_owned(),
+            is_watched: wanted.is_watched,
+            options: options(values, wanted.options, around),
         })
     }
 }

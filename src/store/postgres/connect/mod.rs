@@ -75,25 +75,31 @@ impl fmt::Display for ConnectError {
 
 impl std::error::Error for ConnectError {}
 
-/// One session, for which the server is told to set `options`, after those that are written.
-pub fn connect(
-    settings: &Settings,
-    application_name: &str,
-    options: &str,
-) -> Result<Client, ConnectError> {
-    connect_from(settings, application_name, options, &Around::of_process())
+/// What a session is wanted for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// What it is called in the server's views, unless that is written.
+    pub application_name: &'a str,
+    /// What the server is told to set for it, after what is written.
+    pub options: &'a str,
+    /// Whoever asks for it gives up by himself: a thread less, where there is no other server to try.
+    pub is_watched: bool,
+}
+
+/// One session.
+pub fn connect(settings: &Settings, wanted: Wanted<'_>) -> Result<Client, ConnectError> {
+    connect_from(settings, wanted, &Around::of_process())
 }
 
 /// One session, in these surroundings.
 fn connect_from(
     settings: &Settings,
-    application_name: &str,
-    options: &str,
+    wanted: Wanted<'_>,
     around: &Around<'_>,
 ) -> Result<Client, ConnectError> {
     let values = Values::gather(settings, around)?;
     let target = Target::of(&values).map_err(ConnectError::wrong)?;
-    let login = Login::of(&values, application_name, options, around)?;
+    let login = Login::of(&values, wanted, around)?;
     let passwords = Passwords::gather(&values, settings.password_file(), around)?;
     dial::dial(&target, &login, &passwords, around)
 }

@@ -74,6 +74,18 @@ impl Settings {
         format!("postgres://{user}{}{database}", servers.join(","))
     }
 
+    /// Whether a single server is meant, by this text or, if it names none, by the environment.
+    pub fn is_of_one_server(&self) -> bool {
+        let written = ["host", "hostaddr"].map(|word| self.written.get(word).cloned());
+        let around = ["PGHOST", "PGHOSTADDR"].map(|name| std::env::var(name).ok());
+        let named = if written.iter().any(Option::is_some) {
+            written
+        } else {
+            around
+        };
+        !named.iter().flatten().any(|hosts| hosts.contains(','))
+    }
+
     /// Whether a password is written in the text itself, where others may read it.
     pub fn has_password(&self) -> bool {
         self.written

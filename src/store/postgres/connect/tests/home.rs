@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use postgres::Client;
 use tempfile::TempDir;
 
+use super::super::Wanted;
 use super::certificates::Pair;
 use super::cluster::{Cluster, Settings as ClusterSettings};
 use crate::store::postgres::connect::around::Around;
@@ -53,7 +54,14 @@ impl Home {
     pub fn connect_with(&self, settings: &Settings) -> Result<Client, ConnectError> {
         let variable = |name: &str| self.variables.get(name).cloned();
         let around = Around::new(&variable, Some(self.folder.path().to_owned()));
-        connect_from(settings, "jobrun", "", &around)
+        {
+            let wanted = Wanted {
+                application_name: "jobrun",
+                options: "",
+                is_watched: false,
+            };
+            connect_from(settings, wanted, &around)
+        }
     }
 
     /// Whether the session is encrypted, or why there is none.
