@@ -266,10 +266,15 @@ impl Url {
             }
             None if is_words().is_some() => Self::server(text),
             // It may be a mistyped URL, with a password in it.
-            None if text.contains(['@', ':']) => Err(
-                "this is not a store: write `sqlite:PATH` or `postgres://USER@HOST/DATABASE`"
-                    .into(),
-            ),
+            // The rest of it may be a password.
+            None if text.contains(['@', ':']) => {
+                let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+                let what =
+                    scheme.map_or_else(|| "this".to_owned(), |scheme| format!("`{scheme}://`"));
+                Err(format!(
+                    "{what} is not a store: write `sqlite:PATH` or `postgres://USER@HOST/DATABASE`"
+                ))
+            }
             None => Err(format!(
                 "`{text}` is not a store: write `sqlite:PATH` or `postgres://USER@HOST/DATABASE`"
             )),

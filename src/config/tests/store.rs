@@ -44,7 +44,7 @@ fn a_file_keeps_its_locks_beside_it() {
 #[test]
 fn what_cannot_be_a_store_is_told() {
     for (line, part) in [
-        ("url = \"mysql://db/app\"", "this is not a store"),
+        ("url = \"mysql://db/app\"", "`mysql://` is not a store"),
         ("url = \"jobrun.db\"", "`jobrun.db` is not a store"),
         ("url = \"x@jobrun.db\"", "this is not a store"),
         (
