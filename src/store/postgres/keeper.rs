@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use postgres::fallible_iterator::FallibleIterator as _;
 
+use super::lease;
+use super::line::{Line, Server, on};
 use super::session::{Answer, Fault, Session, is_broken, store_error};
-use super::{Line, Server, lease, on};
 use crate::clock::since_boot;
 use crate::store::{Beat, Told};
 

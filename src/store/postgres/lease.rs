@@ -9,8 +9,9 @@ use std::time::{Duration, Instant as Moment};
 
 use serde::Deserialize;
 
+use super::keeper;
+use super::line::Server;
 use super::session::{Answer, Fault, Session, no_row, number, text, texts};
-use super::{Server, keeper};
 use crate::domain::schedule::Instant;
 use crate::store::{Holding, Lock, Locking, Runner};
 

@@ -8,9 +8,10 @@ use std::time::Duration;
 use chrono::{TimeDelta, Utc};
 use postgres::error::SqlState;
 
+use super::Postgres;
 use super::hand::{Hand, Stop};
+use super::line::{NAME, Server};
 use super::session::{Answer, Fault, Session, no_row, quoted, text, whole_millis};
-use super::{NAME, Postgres, Server};
 use crate::clock::since_boot;
 use crate::domain::schedule::Instant;
 use crate::store::schema::Schema;

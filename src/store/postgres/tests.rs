@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 
+use super::connect::Settings;
 use super::testing::cluster::{self, Cluster};
 use super::*;
 use crate::domain::decide::{Claim, Then};
