@@ -206,6 +206,9 @@ fn between_hosts(
     locking: &Locking,
     wait: Duration,
 ) -> Result<Result<Option<BetweenHosts>, Busy>, Error> {
+    if !start.config.store.is_shared() {
+        return Ok(Ok(None));
+    }
     let began = Moment::now();
     let mut has_said = false;
     loop {

@@ -18,23 +18,31 @@ const FOLD_LIMIT: u32 = 10_000;
 /// The columns of [`task`].
 pub(super) const TASK: &str = "t.id, t.slot, t.nominal, t.key, t.due_at, t.attempts, t.interruptions, t.runs, t.first_tried_at, t.reason, t.\"trigger\", t.interval_start, t.coalesced";
 
-/// The row of a job.
+/// The row of a job, and what is asked with it.
 #[derive(Default)]
 struct Position {
     cursor: Option<Instant>,
     interval_end: Option<Instant>,
     busy_count: u64,
+    fingerprint: Option<String>,
+    has_pending: bool,
 }
 
-/// One statement for all who ask about the row: preparing it costs more than running it.
+/// One statement for all who ask about the row: preparing one costs more than running it.
 fn position(db: &Connection, job: &str) -> rusqlite::Result<Position> {
-    let mut query = db
-        .prepare_cached("SELECT cursor, interval_end, busy_count FROM jobrun_job WHERE job = ?1")?;
+    let mut query = db.prepare_cached(
+        "SELECT cursor, interval_end, busy_count,
+                (SELECT fingerprint FROM jobrun_schedule WHERE job = ?1 ORDER BY id DESC LIMIT 1) AS fingerprint,
+                EXISTS (SELECT 1 FROM jobrun_task WHERE job = ?1 AND status = 'pending') AS has_pending
+         FROM jobrun_job WHERE job = ?1",
+    )?;
     let position = query.query_row([job], |row| {
         Ok(Position {
             cursor: maybe_instant(row, "cursor")?,
             interval_end: maybe_instant(row, "interval_end")?,
             busy_count: row.get("busy_count")?,
+            fingerprint: row.get("fingerprint")?,
+            has_pending: row.get("has_pending")?,
         })
     });
     Ok(position.optional()?.unwrap_or_default())
@@ -43,19 +51,13 @@ fn position(db: &Connection, job: &str) -> rusqlite::Result<Position> {
 /// Where a job stands at `now`.
 pub(super) fn standing(db: &Connection, job: &str, now: Instant) -> rusqlite::Result<Standing> {
     let position = position(db, job)?;
-    let mut fingerprint = db.prepare_cached(
-        "SELECT fingerprint FROM jobrun_schedule WHERE job = ?1 ORDER BY id DESC LIMIT 1",
-    )?;
     let at_work = at_work(db, job)?;
-    let mut pending = db.prepare_cached(
-        "SELECT 1 FROM jobrun_task WHERE job = ?1 AND status = 'pending' LIMIT 1",
-    )?;
     Ok(Standing {
         cursor: position.cursor,
         busy_count: position.busy_count,
         pause: pause::active(db, job, now)?,
-        fingerprint: fingerprint.query_row([job], |row| row.get(0)).optional()?,
-        has_open_tasks: at_work.is_some() || pending.exists([job])?,
+        fingerprint: position.fingerprint,
+        has_open_tasks: at_work.is_some() || position.has_pending,
         at_work,
     })
 }
