@@ -59,8 +59,8 @@ fn a_start_ends_as_its_work_did_though_the_server_is_gone_then() {
         "{ONE_SLOT}\nretry = ['3s']\nshell = 'echo x >> runs; exit 3'"
     ));
     let start = host.start("run j");
-    eventually("the failure is on record", || {
-        store.exists() && store.outcomes() == ["failed"]
+    eventually("the failure is on record, and said", || {
+        start.stderr().contains("failed: exit 3")
     });
     cluster.stop(Stop::Fast);
     start
