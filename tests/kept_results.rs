@@ -69,7 +69,7 @@ fn a_success_that_cannot_be_recorded_is_kept_and_not_repeated() {
             r#""outcome":"succeeded""#,
             "its outcome (succeeded) could not be recorded: store ",
             "another program keeps it locked; kept in `",
-            "from where the next start of the job records it",
+            "from where the next start of the job on this host records it",
         ],
     );
     assert_eq!(spooled(&scenario).len(), 1);

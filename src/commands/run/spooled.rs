@@ -109,7 +109,7 @@ pub(super) fn keep(start: &Start<'_>, finish: &Finish, error: &StoreError) -> St
     }
     match start.spool.keep(job, finish) {
         Ok(path) => format!(
-            "kept in `{}`, from where the next start of the job records it",
+            "kept in `{}`, from where the next start of the job on this host records it",
             path.display()
         ),
         Err(error) => {
