@@ -25,7 +25,7 @@ const FOREIGN_OPTIONS: [&str; 4] = ["--day", "--locked", "--path", "--release"];
 /// Variables that jobrun itself reads.
 const OWN_VARIABLES: [&str; 2] = ["CONFIG", "STORE"];
 /// Words that no command gives.
-const UNUSED_WORDS: [&str; 2] = ["manual", "lock_lost"];
+const UNUSED_WORDS: [&str; 1] = ["manual"];
 /// A job that fails, leaves a process behind and has a note, to fill its JSON.
 const FAULTY_JOB: &str = r#"
 [jobs.faulty]
@@ -145,6 +145,7 @@ fn every_state_outcome_and_reason_is_in_the_manual_and_no_other() {
             "failed(\"",
             "failed(\n                \"",
             "interrupted(\"",
+            "interrupted(\n            \"",
             "Some(\"",
             "=> (\"",
         ] {
