@@ -1,7 +1,7 @@
 //! What a command finds when it starts, and why it could not.
 
 use super::super::sys::BlockedSignals;
-use super::super::{Exit, How, StartFailure};
+use super::super::{Exit, How, Leash, StartFailure};
 use super::*;
 use std::path::PathBuf;
 
@@ -176,4 +176,39 @@ fn a_nul_byte_in_an_argument_is_refused() {
             errno: libc::EINVAL
         }
     );
+}
+
+#[test]
+fn nothing_is_begun_once_the_leash_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = shell("echo x > ran; sleep 60");
+    command.cwd = Some(folder.path().to_owned());
+    let leash = Leash::new().unwrap();
+    leash.cut();
+    let shared = Shared {
+        locks: &[],
+        leash: Some(&leash),
+    };
+    let (signals, _sender) = Signals::pretended();
+    let mut sink = Sink::new(LiveStream::Discard);
+    let ended = supervise(&command, shared, &signals, &mut sink, &mut || {}).unwrap();
+    assert!(matches!(ended.how, How::LockLost), "{:?}", ended.how);
+    assert_eq!(ended.pid, None);
+    assert!(!folder.path().join("ran").exists());
+}
+
+#[test]
+fn a_leash_that_ends_takes_the_tree_with_it() {
+    let leash = Leash::new().unwrap();
+    leash.extend(crate::clock::since_boot() + Duration::from_millis(200));
+    let shared = Shared {
+        locks: &[],
+        leash: Some(&leash),
+    };
+    let (signals, _sender) = Signals::pretended();
+    let mut sink = Sink::new(LiveStream::Discard);
+    let command = shell("sleep 60 & sleep 60");
+    let ended = supervise(&command, shared, &signals, &mut sink, &mut || {}).unwrap();
+    assert!(matches!(ended.how, How::LockLost), "{:?}", ended.how);
+    assert!(ended.duration < Duration::from_secs(10));
 }
