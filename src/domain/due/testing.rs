@@ -72,5 +72,8 @@ pub fn task(id: i64, slot: Instant) -> Task {
         trigger: Trigger::Schedule,
         interval_start: None,
         coalesced: 0,
+        payload: None,
+        checkpoint: None,
+        items: None,
     }
 }
