@@ -2,12 +2,16 @@
 
 pub mod after;
 mod attempt;
+mod drain;
 mod dry;
+mod fan_out;
 mod locks;
 mod look;
 mod many;
+mod rate;
 mod slot;
 mod spooled;
+mod sql;
 mod start;
 #[cfg(test)]
 mod tests;
