@@ -62,6 +62,7 @@ impl Bench {
             may_fold: job.catch_up.policy != Policy::Each,
             depends_on_past: job.catch_up.depends_on_past,
             now,
+            living: Vec::new(),
         };
         let step = Step {
             look,

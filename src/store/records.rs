@@ -26,6 +26,19 @@ pub struct Look {
     pub depends_on_past: bool,
     /// The time of the decision: which pause holds.
     pub now: Instant,
+    /// Claimers that live, where several may be at one job: what they are at is not left to others.
+    pub living: Vec<String>,
+}
+
+/// Who says to be at a task, or at a run, of a job that several may be at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimer {
+    /// As it is stored.
+    pub name: String,
+    /// Tells whether its process lives, where a process of this host can tell.
+    pub process: Option<String>,
+    /// Whether the store itself knows that it lives.
+    pub is_held: bool,
 }
 
 /// Which pending task may be the head of a state.

@@ -1,12 +1,28 @@
 //! What carrying out a decision comes to in every store: the tasks it makes, the run it starts, what it did.
 
+use chrono::TimeDelta;
+
 use super::{Claimed, Drain, Step, Stepped};
 use crate::domain::decide::{Decision, Then};
 use crate::domain::due::Planned;
 use crate::domain::lifecycle::Trigger;
+use crate::domain::schedule::Instant;
 use crate::domain::state::Task;
 
+/// How long one of those who share a job's work has to say that it lives, once its run is on record.
+const JOINING: TimeDelta = TimeDelta::seconds(60);
+
 impl Step {
+    /// A run of this job that started later than then is not taken for lost yet.
+    pub(super) fn gone_before(&self) -> Instant {
+        if self.is_shared {
+            self.now - JOINING
+        } else {
+            // Whoever holds the lock is alone, whatever the clocks say.
+            self.now + TimeDelta::days(36_500)
+        }
+    }
+
     /// What makes the task of a slot start.
     pub(super) fn trigger_of(&self, planned: &Planned) -> Trigger {
         let is_late = self.now - planned.slot.at > self.start_grace || planned.coalesced > 0;

@@ -116,6 +116,7 @@ fn a_step(run: &str, host: &str) -> Step {
             may_fold: false,
             depends_on_past: false,
             now,
+            living: Vec::new(),
         },
         now,
         spec: None,

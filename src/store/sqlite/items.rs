@@ -403,8 +403,9 @@ pub(super) fn claim(
         return Ok(None);
     };
     let claimed = claim.claimed(task);
-    step::mark_running(db, &claimed, &format!("{} {file}", claim.runner.lease))?;
-    step::insert_run(db, &claim.job, &claimed, &claim.runner)?;
+    let lease = format!("{} {file}", claim.runner.lease);
+    step::mark_running(db, &claimed, &lease)?;
+    step::insert_run(db, &claim.job, &claimed, &claim.runner, &lease)?;
     Ok(Some(claimed))
 }
 
