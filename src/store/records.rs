@@ -5,6 +5,7 @@ use std::time::Duration;
 use chrono::{NaiveDateTime, TimeDelta};
 use serde::{Deserialize, Serialize};
 
+use super::work::Shard;
 use crate::domain::decide::{Ask, Recovered, Then};
 use crate::domain::due::{Plan, Reason};
 use crate::domain::lifecycle::{Outcome, Status, Trigger, Update};
@@ -76,6 +77,8 @@ pub struct Step {
     pub pause_after: Option<u32>,
     /// Whether other runs may be at the same items: a slot that has its items is not claimed, only joined.
     pub is_shared: bool,
+    /// The share of the keys that is worked off; none: all.
+    pub shard: Option<Shard>,
     /// Late beyond this, a planned slot is a catch-up.
     pub start_grace: TimeDelta,
     /// Id of the run that a claim starts.

@@ -2,8 +2,9 @@
 
 use chrono::TimeDelta;
 
+use super::work::Take;
 use super::{Claimed, Drain, Step, Stepped};
-use crate::domain::decide::{Decision, Then};
+use crate::domain::decide::{Awaited, Decision, Then};
 use crate::domain::due::Planned;
 use crate::domain::lifecycle::Trigger;
 use crate::domain::schedule::Instant;
@@ -70,6 +71,17 @@ impl Step {
         }
     }
 
+    /// Which of the tasks that are many this start would take.
+    pub(super) fn take_one(&self) -> Take {
+        Take {
+            now: self.now,
+            after: None,
+            only: None,
+            limit: 1,
+            shard: self.shard,
+        }
+    }
+
     /// The run that a claim of the task starts; its fence is still to be known.
     pub(super) fn claimed(&self, mut task: Task) -> Claimed {
         task.first_tried_at = task.first_tried_at.or(Some(self.now));
@@ -92,7 +104,19 @@ impl Step {
     }
 }
 
+/// How long a start waits before it looks again whether others have left it something.
+const OTHERS: TimeDelta = TimeDelta::milliseconds(250);
+
 impl Stepped {
+    /// What a decision did that was carried out, but that others are at all that it would claim.
+    pub(super) fn waiting(mut self, now: Instant) -> Self {
+        self.then = Then::Wait {
+            until: now + OTHERS,
+            what: Awaited::Others,
+        };
+        self
+    }
+
     /// What a decision did that was carried out.
     pub(super) fn of(decision: Decision, claimed: Option<Claimed>, drain: Option<Drain>) -> Self {
         Self {

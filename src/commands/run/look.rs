@@ -67,6 +67,7 @@ impl Start<'_> {
             spec: timetable.map(|timetable| (timetable.fingerprint(), Spec::of(timetable))),
             pause_after: self.job.catch_up.pause_after,
             is_shared: self.job.draining.runners == Runners::Many,
+            shard: self.shard,
             start_grace: self.job.catch_up.start_grace,
             run: Uuid::now_v7().to_string(),
             token: Uuid::new_v4().simple().to_string(),

@@ -48,6 +48,8 @@ pub(super) struct Start<'a> {
     early_until: Option<Instant>,
     /// Where the job stood when it was last asked for.
     pub(super) position: Position,
+    /// Since when others have been at all that was left.
+    others_since: Option<Moment>,
     /// Who else shares the job's work, and lives.
     pub(super) living: Vec<String>,
     pub(super) tally: Tally,
@@ -102,6 +104,9 @@ enum Shared {
     AdHoc(Drain),
 }
 
+/// How long a start waits for others who are at all that is left.
+const OTHERS_WAIT: std::time::Duration = std::time::Duration::from_secs(30);
+
 /// How long a start waits for others that plan, where several may be at one job.
 const PLANNING_WAIT: std::time::Duration = std::time::Duration::from_secs(60);
 
@@ -143,6 +148,7 @@ impl<'a> Start<'a> {
             failure_told: None,
             early_until: None,
             position: Position::default(),
+            others_since: None,
             living: Vec::new(),
             tally: Tally::default(),
         }
@@ -320,6 +326,7 @@ impl<'a> Start<'a> {
         let Some(mut held) = locks::of_runner(self)? else {
             return Ok(ControlFlow::Break(self.stopped()));
         };
+        self.others_since = None;
         let flow = match shared {
             Shared::AdHoc(drain) => self.work_off_ad_hoc(&mut held, drain),
             Shared::Slot(claimed) => match self.attempt(&mut held, claimed) {
@@ -684,10 +691,22 @@ impl<'a> Start<'a> {
         if what == Awaited::Slot && self.early_until.is_some_and(|limit| until > limit) {
             return Ok(Some(Worked::Done));
         }
+        if what == Awaited::Others {
+            let since = *self.others_since.get_or_insert_with(Moment::now);
+            if since.elapsed() >= OTHERS_WAIT {
+                tracing::info!(
+                    job = self.job.name,
+                    "leaves what others are at: nothing of it came free for {} s",
+                    OTHERS_WAIT.as_secs()
+                );
+                return Ok(Some(Worked::Done));
+            }
+        }
         let zone = self.job.zone.as_ref();
         let what = match what {
             Awaited::Retry => "for the retry at",
             Awaited::Jitter | Awaited::Slot => "for the slot at",
+            Awaited::Others => "for others until",
         };
         tracing::debug!(
             job = self.job.name,

@@ -2,7 +2,7 @@
 
 use super::make::{insert_slots, make_manual, reopen_slot, task};
 use super::session::{Answer, Bound, Fault, Session, no_row, number, small, text, texts, time};
-use super::{effect, pause, state};
+use super::{effect, items, pause, state};
 use crate::domain::decide::{Claim, Decision, Recovered, Then};
 use crate::domain::due::Plan;
 use crate::domain::lifecycle::{Status, Trigger, Update};
@@ -61,6 +61,9 @@ pub(super) fn step(
         Some(Claim::Planned(place)) => planned.into_iter().nth(place).flatten(),
         Some(Claim::Manual) => Some(make_manual(session, step)?),
         Some(Claim::Slot(planned)) => Some(reopen_slot(session, step, &planned)?),
+        Some(Claim::AdHoc) if step.is_shared && !items::has_any(session, step, None)? => {
+            return Ok(Stepped::of(decision, None, None).waiting(step.now));
+        }
         Some(Claim::AdHoc) => {
             let drain = drain(session, step)?;
             return Ok(Stepped::of(decision, None, Some(drain)));
@@ -68,7 +71,12 @@ pub(super) fn step(
         None => None,
     };
     let claimed = match task {
-        Some(task) if step.is_shared && task.items.is_some() => Some(join(session, step, task)?),
+        Some(task) if step.is_shared && task.items.is_some() => {
+            if !items::has_any(session, step, task.slot)? {
+                return Ok(Stepped::of(decision, None, None).waiting(step.now));
+            }
+            Some(join(session, step, task)?)
+        }
         task => task.map(|task| claim(session, step, task)).transpose()?,
     };
     Ok(Stepped::of(decision, claimed, None))

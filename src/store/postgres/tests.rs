@@ -122,6 +122,7 @@ fn a_step(run: &str, host: &str) -> Step {
         spec: None,
         pause_after: None,
         is_shared: false,
+        shard: None,
         start_grace: TimeDelta::minutes(10),
         run: run.to_owned(),
         token: format!("token of {run}"),

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, params};
 
 use super::make::{insert_slot, make_manual, reopen_slot};
-use super::{ms, pause, state};
+use super::{items, ms, pause, state};
 use crate::domain::decide::{Claim, Decision, Recovered};
 use crate::domain::due::Plan;
 use crate::domain::lifecycle::{Status, Update};
@@ -40,12 +40,22 @@ pub(super) fn step(
         Some(Claim::Planned(place)) => planned.into_iter().nth(place).flatten(),
         Some(Claim::Manual) => Some(make_manual(db, step)?),
         Some(Claim::Slot(planned)) => Some(reopen_slot(db, step, &planned)?),
+        Some(Claim::AdHoc) if step.is_shared && !items::has_any(db, step, None)? => {
+            return Ok(Stepped::of(decision, None, None).waiting(step.now));
+        }
         Some(Claim::AdHoc) => {
             let drain = drain(db, step, file)?;
             return Ok(Stepped::of(decision, None, Some(drain)));
         }
         None => None,
     };
+    if let Some(task) = &task
+        && step.is_shared
+        && task.items.is_some()
+        && !items::has_any(db, step, task.slot)?
+    {
+        return Ok(Stepped::of(decision, None, None).waiting(step.now));
+    }
     let claimed = task.map(|task| claim(db, step, file, task)).transpose()?;
     Ok(Stepped::of(decision, claimed, None))
 }
