@@ -20,6 +20,8 @@ const NOT_STARTED: i32 = 127;
 pub(super) struct Child {
     pub(super) prepared: Prepared,
     pub(super) stdin: OwnedFd,
+    /// Takes the place of whatever the guard inherits as 0 to 2.
+    pub(super) null: OwnedFd,
     pub(super) stdout: OwnedFd,
     pub(super) stderr: OwnedFd,
     /// The guard's end of the control socket; an exec closes it.

@@ -24,6 +24,8 @@ pub struct Command {
     pub argv: Vec<OsString>,
     /// The complete environment of the command; jobrun's own is not passed on.
     pub env: Vec<(OsString, OsString)>,
+    /// What it finds on its standard input; `None` is nothing, as in `/dev/null`.
+    pub stdin: Option<Vec<u8>>,
     /// Directory to start in; `None` is jobrun's own.
     pub cwd: Option<PathBuf>,
     /// The tree gets TERM this long after the start; `None` is no limit.
@@ -54,6 +56,7 @@ impl Command {
         Self {
             argv: vec![program.into()],
             env,
+            stdin: None,
             cwd,
             timeout: None,
             kill_after: Duration::ZERO,

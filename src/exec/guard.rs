@@ -131,7 +131,7 @@ impl<'a> Guard<'a> {
 
     /// Gives up all that jobrun had open but the locks, so that a reader of its streams sees their end when it ends.
     fn let_go(&self) {
-        let null = &self.plan.child.stdin;
+        let null = &self.plan.child.null;
         let _ = dup2_stdin(null);
         let _ = dup2_stdout(null);
         let _ = dup2_stderr(null);

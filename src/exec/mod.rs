@@ -24,6 +24,7 @@ mod leash;
 mod live;
 mod lock;
 mod output;
+mod payload;
 mod remains;
 mod secrets;
 mod signals;

@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
-use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid};
 
@@ -18,6 +17,7 @@ use super::guard::{KILL_INTERVAL, ORPHAN_GRACE};
 use super::leash::Leash;
 use super::live::Sink;
 use super::output::Kept;
+use super::payload;
 use super::signals::Signals;
 use super::start::Prepared;
 use super::streams::{OutputFile, Streams};
@@ -152,10 +152,12 @@ impl<'a> Run<'a> {
         file: Option<OutputFile>,
     ) -> io::Result<Self> {
         let (streams, [stdout, stderr]) = Streams::open(command, sink, file)?;
-        let null = open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let stdin = payload::stdin(command.stdin.as_deref())?;
+        let null = payload::null()?;
         let child = |control| Child {
             prepared,
-            stdin: null,
+            stdin,
+            null,
             stdout,
             stderr,
             control,

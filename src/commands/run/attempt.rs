@@ -99,6 +99,7 @@ impl<'a> Setting<'a> {
         Ok(exec::Command {
             argv: environment::argv(work, &self.facts)?,
             env: self.env.clone(),
+            stdin: None,
             cwd: surroundings.cwd.clone(),
             timeout,
             kill_after: self.job.limits.kill_after,

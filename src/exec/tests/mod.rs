@@ -19,6 +19,7 @@ fn command(argv: &[&str]) -> Command {
     Command {
         argv: argv.iter().map(OsString::from).collect(),
         env: vec![("PATH".into(), PATH.into())],
+        stdin: None,
         cwd: None,
         timeout: None,
         kill_after: Duration::from_secs(20),
