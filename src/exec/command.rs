@@ -1,7 +1,9 @@
 //! What is to be run, and within which limits.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::secrets::Secrets;
@@ -40,6 +42,9 @@ pub struct Command {
     pub nice: Option<i32>,
     /// All output is appended to this file as well, in order of arrival.
     pub output_file: Option<PathBuf>,
+    /// All of its standard output, and nothing else, is written to this file as well, from where the file is. The
+    /// command is ended when that fails: it is for who needs all of it.
+    pub stdout_file: Option<Arc<File>>,
     /// Bytes of output kept of each stream: the first quarter and the last three quarters.
     pub output_keep: usize,
     /// Values that are masked in the kept output; the live stream and the file get them as they are.
@@ -64,6 +69,7 @@ impl Command {
             umask: None,
             nice: None,
             output_file: None,
+            stdout_file: None,
             output_keep: 0,
             secrets: Secrets::default(),
         }

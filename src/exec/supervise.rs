@@ -94,6 +94,7 @@ fn not_started(failure: StartFailure) -> Ended {
         stream_error: None,
         stream_dropped: 0,
         file_error: None,
+        stdout_file_error: None,
     }
 }
 
@@ -107,6 +108,8 @@ struct Run<'a> {
     is_unleashed: bool,
     began: Instant,
     phase: Phase,
+    /// The tree was ended because its output cannot be kept.
+    is_output_lost: bool,
     /// Why the tree is being ended, if it is not by itself.
     how: Option<How>,
     failure: Option<(Stage, Errno)>,
@@ -171,6 +174,7 @@ impl<'a> Run<'a> {
             warden: Warden::start(child, command, shared, streams.descriptors())?,
             leash: shared.leash,
             is_unleashed: false,
+            is_output_lost: false,
             streams,
             began,
             phase: Phase::Running,
@@ -209,6 +213,7 @@ impl<'a> Run<'a> {
                 break;
             }
             self.streams.read_ready();
+            self.heed_lost_output();
         }
         self.streams.read_rest();
     }
@@ -242,14 +247,18 @@ impl<'a> Run<'a> {
         Timespec::try_from(wait).ok()
     }
 
-    /// When the run is timed out, if it can be: the command itself runs, or those of its descendants that belong to it.
-    fn timeout_at(&self) -> Option<Instant> {
-        let is_limited = match self.phase {
+    /// Whether the command itself runs, or those of its descendants that belong to it, and nobody ends them yet.
+    fn is_at_work(&self) -> bool {
+        match self.phase {
             Phase::Running => true,
             Phase::Draining(_) | Phase::Outlived => self.command.leftovers == Leftovers::Wait,
             Phase::Ending(_) | Phase::Killing(_) => false,
-        };
-        let timeout = self.command.timeout.filter(|_| is_limited)?;
+        }
+    }
+
+    /// When the run is timed out, if it can be.
+    fn timeout_at(&self) -> Option<Instant> {
+        let timeout = self.command.timeout.filter(|_| self.is_at_work())?;
         self.began.checked_add(timeout)
     }
 
@@ -370,6 +379,14 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Without all of its output the command is of no use: it is ended like one that took too long.
+    fn heed_lost_output(&mut self) {
+        if self.is_at_work() && self.streams.is_stdout_lost() {
+            self.is_output_lost = true;
+            self.end_tree(Signal::TERM.as_raw(), self.command.kill_after);
+        }
+    }
+
     fn meet_deadlines(&mut self) -> Next {
         let now = Instant::now();
         if self.timeout_at().is_some_and(|at| at <= now) {
@@ -416,7 +433,7 @@ impl<'a> Run<'a> {
     }
 
     fn kill_tree(&mut self) {
-        self.was_killed = self.how.is_some();
+        self.was_killed = self.how.is_some() || self.is_output_lost;
         self.warden.kill();
         self.phase = Phase::Killing(Instant::now() + KILL_WAIT);
     }
@@ -452,6 +469,7 @@ impl<'a> Run<'a> {
             bytes_stderr: output.bytes_stderr,
             output: output.kept,
             file_error: output.file_error,
+            stdout_file_error: output.stdout_file_error,
             stream_error: output.loss.error,
             stream_dropped: output.loss.dropped_bytes,
         }

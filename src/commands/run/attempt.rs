@@ -111,6 +111,7 @@ impl<'a> Setting<'a> {
             umask: surroundings.umask,
             nice: surroundings.nice,
             output_file: output_file.map(PathBuf::from),
+            stdout_file: None,
             output_keep: surroundings.output_keep_bytes,
             secrets: self.secrets.clone(),
         })

@@ -1,6 +1,7 @@
 //! Real children: what a command finds, how its tree is ended, what is kept of it.
 
 mod crash;
+mod files;
 mod start;
 mod tree;
 
@@ -27,6 +28,7 @@ fn command(argv: &[&str]) -> Command {
         umask: None,
         nice: None,
         output_file: None,
+        stdout_file: None,
         output_keep: 4096,
         secrets: Secrets::default(),
     }
