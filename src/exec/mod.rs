@@ -14,6 +14,7 @@
 
 mod cgroup;
 mod child;
+mod children;
 mod command;
 mod ended;
 mod failure;

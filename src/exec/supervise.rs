@@ -108,8 +108,8 @@ struct Run<'a> {
     is_unleashed: bool,
     began: Instant,
     phase: Phase,
-    /// The tree was ended because its output cannot be kept.
-    is_output_lost: bool,
+    /// jobrun was asked to stop, and that was noticed.
+    is_stopped: bool,
     /// Why the tree is being ended, if it is not by itself.
     how: Option<How>,
     failure: Option<(Stage, Errno)>,
@@ -174,7 +174,7 @@ impl<'a> Run<'a> {
             warden: Warden::start(child, command, shared, streams.descriptors())?,
             leash: shared.leash,
             is_unleashed: false,
-            is_output_lost: false,
+            is_stopped: false,
             streams,
             began,
             phase: Phase::Running,
@@ -220,7 +220,9 @@ impl<'a> Run<'a> {
 
     fn wait(&mut self) {
         let timeout = self.until_next_look();
-        let mut polled = vec![self.signals.descriptor()];
+        let signals = self.signals.descriptors();
+        let watched = if self.is_stopped { 1 } else { signals.len() };
+        let mut polled = signals[..watched].to_vec();
         polled.extend(self.warden.control());
         let leash = self.leash.filter(|_| !self.is_unleashed);
         polled.extend(leash.map(AsFd::as_fd));
@@ -235,7 +237,8 @@ impl<'a> Run<'a> {
         };
         let deadline = [deadline, self.timeout_at()].into_iter().flatten().min();
         let until_deadline = deadline.map(|at| at.saturating_duration_since(now));
-        let looks_often = getpid().is_init() || self.is_unleashed;
+        // A second signal may go to another run of this jobrun.
+        let looks_often = getpid().is_init() || self.is_unleashed || self.is_stopped;
         let look = match (self.warden.is_own(), looks_often) {
             (true, _) => Some(KILL_INTERVAL),
             (false, true) => Some(OTHER_LOOK),
@@ -290,7 +293,7 @@ impl<'a> Run<'a> {
     fn note(&mut self, report: Report) {
         match report {
             Report::Started { pid } => {
-                self.warden.main = Pid::from_raw(pid);
+                self.warden.set_main(Pid::from_raw(pid));
             }
             Report::NotStarted { stage, errno } => {
                 self.failure = Some((stage, Errno::from_raw_os_error(errno)));
@@ -364,6 +367,7 @@ impl<'a> Run<'a> {
         let Some(signal) = self.signals.stop_requested() else {
             return;
         };
+        self.is_stopped = true;
         match (self.phase, self.command.leftovers) {
             (Phase::Running, _) | (Phase::Draining(_) | Phase::Outlived, Leftovers::Wait) => {
                 self.how = Some(How::Stopped(signal));
@@ -382,7 +386,6 @@ impl<'a> Run<'a> {
     /// Without all of its output the command is of no use: it is ended like one that took too long.
     fn heed_lost_output(&mut self) {
         if self.is_at_work() && self.streams.is_stdout_lost() {
-            self.is_output_lost = true;
             self.end_tree(Signal::TERM.as_raw(), self.command.kill_after);
         }
     }
@@ -433,12 +436,12 @@ impl<'a> Run<'a> {
     }
 
     fn kill_tree(&mut self) {
-        self.was_killed = self.how.is_some() || self.is_output_lost;
+        self.was_killed = self.how.is_some() || self.streams.is_stdout_lost();
         self.warden.kill();
         self.phase = Phase::Killing(Instant::now() + KILL_WAIT);
     }
 
-    fn finish(self) -> Ended {
+    fn finish(mut self) -> Ended {
         let over = self.over.unwrap_or_else(Instant::now);
         let output = self.streams.finish();
         let failure = self
@@ -450,7 +453,7 @@ impl<'a> Run<'a> {
             && self
                 .memory_kills
                 .is_some_and(|before| cgroup::memory_kills().is_some_and(|now| now > before));
-        let main = self.warden.main.filter(|_| was_started);
+        let main = self.warden.main().filter(|_| was_started);
         Ended {
             how: failure
                 .map(How::NotStarted)

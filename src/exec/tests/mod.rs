@@ -3,6 +3,7 @@
 mod crash;
 mod files;
 mod start;
+mod together;
 mod tree;
 
 use std::ffi::OsString;
