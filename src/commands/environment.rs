@@ -178,6 +178,8 @@ fn expand(value: &str, lookup: impl Fn(&str) -> Option<OsString>) -> OsString {
 /// environment). The error names what has no value.
 pub fn argv(work: &Work, facts: &Facts) -> Result<Vec<OsString>, String> {
     match work {
+        // Nothing of SQL is run as a process.
+        Work::Sql(_) => Err("SQL is not a command".to_owned()),
         Work::Shell(script) => Ok(vec![SHELL.into(), "-c".into(), script.into()]),
         Work::Command(words) => words
             .iter()

@@ -55,6 +55,13 @@ pub fn build(
     let job = Job {
         name: name.get_ref().clone(),
         work: work?,
+        items: None,
+        draining: crate::domain::job::Draining {
+            concurrency: 1,
+            batch: 500,
+            rate: None,
+            runners: crate::domain::job::Runners::One,
+        },
         is_enabled: raw
             .enabled
             .as_ref()

@@ -372,6 +372,7 @@ pub fn is_foldable(task: &Task) -> bool {
     is_scheduled
         && task.slot.is_some()
         && task.key.is_empty()
+        && task.items.is_none()
         && task.attempts == 0
         && !task.is_snoozed
 }

@@ -1,12 +1,15 @@
 //! A job as its user means it: every value checked, every default filled in.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::TimeDelta;
 
 use super::calendar::{Exclusions, Period};
 use super::schedule::{Instant, Slot, Timetable, Zone};
+use super::sql::{Parameter, Script};
 
 /// A named table `[jobs.NAME]` of jobs.toml(5).
 #[derive(Clone, Debug)]
@@ -15,6 +18,10 @@ pub struct Job {
     pub name: String,
     /// What a run does.
     pub work: Work,
+    /// What one task of a slot is made for each of.
+    pub items: Option<Items>,
+    /// How tasks that are many are worked off.
+    pub draining: Draining,
     /// `false`: paused, from when a start first sees it.
     pub is_enabled: bool,
     /// The zone its times are meant and shown in.
@@ -111,6 +118,92 @@ pub enum Work {
     Command(Vec<String>),
     /// A text for `/bin/sh -c`.
     Shell(String),
+    /// SQL in the store's own database, in one transaction with the done-mark.
+    Sql(Arc<Sql>),
+}
+
+impl Work {
+    /// The SQL, if it is that.
+    pub fn sql(&self) -> Option<&Arc<Sql>> {
+        match self {
+            Self::Sql(sql) => Some(sql),
+            Self::Command(_) | Self::Shell(_) => None,
+        }
+    }
+}
+
+/// SQL that a task is done with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sql {
+    /// The statements.
+    pub script: Script,
+    /// How many rows the last of them must touch for each task; else the task failed and none of it stays.
+    pub expect_rows: Option<RangeInclusive<u64>>,
+}
+
+impl Sql {
+    /// Whether many tasks are done by one statement (`:keys`).
+    pub fn is_set_based(&self) -> bool {
+        self.script.uses(Parameter::Keys)
+    }
+}
+
+/// What the items of a slot are read from, and whose tasks they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Items {
+    /// Where they come from.
+    pub source: Source,
+    /// Whose tasks they become.
+    pub scope: Scope,
+}
+
+/// Where the items of a slot come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A query in the store's own database: a key, and perhaps a payload, a row.
+    Query(Arc<Script>),
+    /// A command that prints one a line.
+    Command(Work),
+}
+
+/// Whose tasks items become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The slot's: each key once for each slot.
+    Slot,
+    /// The job's: each key once for ever, as an ad-hoc task.
+    Job,
+}
+
+/// How tasks that are many, items and ad-hoc ones, are worked off.
+#[derive(Clone, Debug)]
+pub struct Draining {
+    /// So many at a time.
+    pub concurrency: u32,
+    /// So many in one transaction, where one statement does many.
+    pub batch: u32,
+    /// No more starts of tasks than that.
+    pub rate: Option<Rate>,
+    /// Whether several processes may work off one job together.
+    pub runners: Runners,
+}
+
+/// How often something may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// So often.
+    pub count: u32,
+    /// In so long.
+    pub per: Duration,
+}
+
+/// How many processes may be at one job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runners {
+    /// One.
+    One,
+    /// Any number; the lock is held only while planning.
+    Many,
 }
 
 /// What becomes of slots that were missed.

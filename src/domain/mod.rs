@@ -8,4 +8,5 @@ pub mod due;
 pub mod job;
 pub mod lifecycle;
 pub mod schedule;
+pub mod sql;
 pub mod state;

@@ -34,8 +34,10 @@ pub struct State {
     pub foldable: Vec<Task>,
     /// Tasks somebody was at. Who holds the job's lock knows that those starts are gone.
     pub left: Vec<Left>,
-    /// The pending task that is due first.
+    /// The pending task that is due first, of those that are not drained: a slot's own, or a manual one.
     pub head: Option<Task>,
+    /// The pending ad-hoc task that is due first.
+    pub ad_hoc: Option<Task>,
 }
 
 /// A task that a start was at: running, or manual and waiting for its retry.
@@ -212,6 +214,19 @@ pub struct Task {
     pub interval_start: Option<Instant>,
     /// Number of earlier slots it stands for.
     pub coalesced: u64,
+    /// JSON that came with an item or an ad-hoc task.
+    pub payload: Option<String>,
+    /// What the work saved last of how far it is.
+    pub checkpoint: Option<String>,
+    /// Of a slot's own task, how many items were generated for it; none: not yet, or it has none.
+    pub items: Option<u64>,
+}
+
+impl Task {
+    /// Whether it is one of many that are drained: an item of a slot, or an ad-hoc task.
+    pub fn is_item(&self) -> bool {
+        !self.key.is_empty() && self.trigger != Trigger::Manual
+    }
 }
 
 /// How far back a decision looks at slots that have a task.

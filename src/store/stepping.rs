@@ -48,6 +48,9 @@ impl Step {
             trigger: Trigger::Manual,
             interval_start: None,
             coalesced: 0,
+            payload: None,
+            checkpoint: None,
+            items: None,
         }
     }
 

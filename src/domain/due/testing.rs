@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::domain::job::Policy;
-use crate::domain::job::{CatchUp, Leftovers, Limits, OnInterrupted, Retry, Work};
+use crate::domain::job::{
+    CatchUp, Draining, Leftovers, Limits, OnInterrupted, Retry, Runners, Work,
+};
 use crate::domain::lifecycle::Trigger;
 use crate::domain::schedule::{Cron, testing::zone};
 use crate::domain::state::Task;
@@ -15,6 +17,13 @@ pub fn job(schedule: &str, timezone: &str) -> Job {
     Job {
         name: "j".into(),
         work: Work::Shell("true".into()),
+        items: None,
+        draining: Draining {
+            concurrency: 1,
+            batch: 500,
+            rate: None,
+            runners: Runners::One,
+        },
         zone: None,
         timetable: Some(Timetable::new(vec![cron], zone(timezone), None, None)),
         catch_up: CatchUp {
@@ -72,5 +81,8 @@ pub fn task(id: i64, slot: Instant) -> Task {
         trigger: Trigger::Schedule,
         interval_start: None,
         coalesced: 0,
+        payload: None,
+        checkpoint: None,
+        items: None,
     }
 }

@@ -43,13 +43,16 @@ CREATE TABLE jobrun.task (
     interval_start timestamptz,
     coalesced      bigint NOT NULL DEFAULT 0,
     checkpoint     text,
+    items          bigint,
     created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
-    completed_at   timestamptz
+    completed_at   timestamptz,
+    CHECK (slot IS NOT NULL OR key <> '')
 ) WITH (fillfactor = 80);
 CREATE UNIQUE INDEX task_slot ON jobrun.task (job, slot, key) WHERE slot IS NOT NULL;
 CREATE UNIQUE INDEX task_key ON jobrun.task (job, key) WHERE slot IS NULL;
 CREATE UNIQUE INDEX task_nominal ON jobrun.task (job, nominal) WHERE is_fixed_time AND key = '';
-CREATE INDEX task_due ON jobrun.task (job, due_at, id) WHERE status = 'pending';
+CREATE INDEX task_due ON jobrun.task (job, due_at, id) WHERE status = 'pending' AND key = '';
+CREATE INDEX task_item ON jobrun.task (job, slot, due_at, id) WHERE status = 'pending' AND key <> '';
 CREATE INDEX task_left ON jobrun.task (job) WHERE status = 'running' OR (status = 'pending' AND trigger = 'manual');
 CREATE INDEX task_closed ON jobrun.task (job, status, reason) WHERE status IN ('failed', 'skipped');
 

@@ -29,11 +29,14 @@ pub(super) fn summary(session: &mut Session, job: &str) -> Answer<Option<Summary
     };
     let sql = format!(
         "SELECT cursor, first_seen_at, busy_count, busy_since,
-            (SELECT count(*) FROM jobrun.task t WHERE t.job = j.job AND t.status = 'pending') AS pending,
-            (SELECT min(due_at) FROM jobrun.task t WHERE t.job = j.job AND t.status = 'pending') AS pending_due_at,
-            (SELECT min(slot + interval '0') FROM jobrun.task t WHERE t.job = j.job AND t.status = 'pending' AND t.runs = 0)
+            (SELECT count(*) FROM jobrun.task t WHERE t.job = j.job AND t.status = 'pending' AND t.key = '')
+                + (SELECT count(*) FROM jobrun.task t WHERE t.job = j.job AND t.status = 'pending' AND t.key <> '') AS pending,
+            least((SELECT min(due_at) FROM jobrun.task t WHERE t.job = j.job AND t.status = 'pending' AND t.key = ''),
+                  (SELECT min(due_at) FROM jobrun.task t WHERE t.job = j.job AND t.status = 'pending' AND t.key <> ''
+                      AND t.slot IS NULL)) AS pending_due_at,
+            (SELECT min(slot + interval '0') FROM jobrun.task t WHERE t.job = j.job AND t.status = 'pending' AND t.key = '' AND t.runs = 0)
                 AS untried_slot,
-            (SELECT count(*) FROM jobrun.task t WHERE t.job = j.job AND t.status = 'failed') AS failed,
+            (SELECT count(*) FROM jobrun.task t WHERE t.job = j.job AND t.status = 'failed' AND t.items IS NULL) AS failed,
             failures.count AS consecutive_failures, failures.since AS failing_since,
             (SELECT coalesce(json_agg(json_build_array(s.reason, s.slots) ORDER BY s.reason), '[]') FROM (
                  SELECT reason, sum(count) AS slots FROM (

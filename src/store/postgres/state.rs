@@ -17,7 +17,8 @@ const FOLD_LIMIT: u32 = 10_000;
 
 /// The columns of a [`Task`], of the table `t`.
 pub(super) const TASK: &str = "t.id, t.slot, t.nominal, t.key, t.due_at, t.attempts, t.interruptions, t.runs, \
-     t.first_tried_at, t.reason IS NOT DISTINCT FROM 'snoozed' AS is_snoozed, t.trigger, t.interval_start, t.coalesced";
+     t.first_tried_at, t.reason IS NOT DISTINCT FROM 'snoozed' AS is_snoozed, t.trigger, t.interval_start, t.coalesced, \
+     t.payload::text AS payload, t.checkpoint, t.items";
 /// The columns of a [`Version`].
 const VERSION: &str = "fingerprint, spec, from_at AS \"from\", host";
 /// The columns of a [`Held`].
@@ -42,7 +43,8 @@ struct Loaded {
 pub(super) fn position(session: &mut Session, job: &str, now: Instant) -> Answer<Position> {
     // Plain columns: in a new session each function of the server has to be looked up.
     let sql = "SELECT j.cursor, j.busy_count, j.fingerprint,
-            EXISTS (SELECT FROM jobrun.task WHERE job = $1 AND status = 'pending'),
+            EXISTS (SELECT FROM jobrun.task WHERE job = $1 AND status = 'pending' AND key = '')
+                OR EXISTS (SELECT FROM jobrun.task WHERE job = $1 AND status = 'pending' AND key <> ''),
             EXISTS (SELECT FROM jobrun.task
                     WHERE job = $1 AND (status = 'running' OR (status = 'pending' AND trigger = 'manual'))),
             EXISTS (SELECT FROM jobrun.pause WHERE job = $1 AND (until_at IS NULL OR until_at > $2))
@@ -154,17 +156,20 @@ fn of_tasks(look: &Look) -> Vec<(&'static str, String)> {
         "(SELECT coalesce(json_agg(json_build_object('task', row_to_json(x), 'run', x.run)), '[]') FROM ({left}) x)"
     );
     let condition = match look.head {
-        Head::Any => "t.trigger <> 'manual'",
-        Head::Tried => "t.trigger <> 'manual' AND t.runs > 0",
+        Head::Any => "t.key = '' AND t.trigger <> 'manual'",
+        Head::Tried => "t.key = '' AND t.trigger <> 'manual' AND t.runs > 0",
         Head::Only(_) => "t.id = $5",
     };
     let first = format!("t.status = 'pending' AND {condition} ORDER BY t.due_at, t.id LIMIT 1");
     let head = format!("(SELECT row_to_json(x) FROM ({}) x)", tasks("", &first));
-    let mut fields = vec![("left", left), ("head", head)];
+    let first = "t.slot IS NULL AND t.status = 'pending' AND t.key <> '' AND t.trigger <> 'manual' \
+                 ORDER BY t.due_at, t.id LIMIT 1";
+    let ad_hoc = format!("(SELECT row_to_json(x) FROM ({}) x)", tasks("", first));
+    let mut fields = vec![("left", left), ("head", head), ("ad_hoc", ad_hoc)];
     if look.may_fold {
         let foldable = format!(
             "t.status = 'pending' AND t.slot IS NOT NULL AND t.key = '' AND t.attempts = 0
-             AND t.reason IS DISTINCT FROM 'snoozed' AND t.trigger IN ('schedule', 'catch_up')
+             AND t.items IS NULL AND t.reason IS DISTINCT FROM 'snoozed' AND t.trigger IN ('schedule', 'catch_up')
              ORDER BY t.slot + interval '0' LIMIT {FOLD_LIMIT}"
         );
         fields.push(("foldable", list(&tasks("", &foldable), "x.slot")));
@@ -256,7 +261,7 @@ pub(super) fn due_tasks(
 ) -> Answer<Vec<Task>> {
     let sql = format!(
         "SELECT {TASK} FROM jobrun.task t
-         WHERE t.job = $1 AND (($4 AND t.status = 'running') OR (t.status = 'pending' AND t.due_at <= $2))
+         WHERE t.job = $1 AND (($4 AND t.status = 'running') OR (t.status = 'pending' AND t.key = '' AND t.due_at <= $2))
          ORDER BY t.due_at, t.id LIMIT $3"
     );
     let limit = i32::try_from(limit).unwrap_or(i32::MAX);

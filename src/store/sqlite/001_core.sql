@@ -45,13 +45,16 @@ CREATE TABLE jobrun_task (
     interval_start INTEGER,
     coalesced      INTEGER NOT NULL DEFAULT 0,
     checkpoint     TEXT,
+    items          INTEGER,
     created_at     INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)),
-    completed_at   INTEGER
+    completed_at   INTEGER,
+    CHECK (slot IS NOT NULL OR key <> '')
 );
 CREATE UNIQUE INDEX jobrun_task_slot ON jobrun_task (job, slot, key) WHERE slot IS NOT NULL;
 CREATE UNIQUE INDEX jobrun_task_key ON jobrun_task (job, key) WHERE slot IS NULL;
 CREATE UNIQUE INDEX jobrun_task_nominal ON jobrun_task (job, nominal) WHERE is_fixed_time = 1 AND key = '';
-CREATE INDEX jobrun_task_due ON jobrun_task (job, due_at, id) WHERE status = 'pending';
+CREATE INDEX jobrun_task_due ON jobrun_task (job, due_at, id) WHERE status = 'pending' AND key = '';
+CREATE INDEX jobrun_task_item ON jobrun_task (job, slot, due_at, id) WHERE status = 'pending' AND key <> '';
 CREATE INDEX jobrun_task_manual ON jobrun_task (job) WHERE status = 'pending' AND "trigger" = 'manual';
 CREATE INDEX jobrun_task_running ON jobrun_task (job) WHERE status = 'running';
 CREATE INDEX jobrun_task_failed ON jobrun_task (job) WHERE status = 'failed';

@@ -22,11 +22,15 @@ pub(super) fn jobs(db: &Connection) -> rusqlite::Result<Vec<String>> {
 pub(super) fn summary(db: &Connection, job: &str) -> rusqlite::Result<Option<Summary>> {
     let mut query = db.prepare_cached(
         "SELECT cursor, first_seen_at, busy_count, busy_since,
-            (SELECT count(*) FROM jobrun_task t WHERE t.job = j.job AND t.status = 'pending') AS pending,
-            (SELECT min(due_at) FROM jobrun_task t WHERE t.job = j.job AND t.status = 'pending') AS pending_due_at,
-            (SELECT min(slot) FROM jobrun_task t WHERE t.job = j.job AND t.status = 'pending' AND t.runs = 0)
+            (SELECT count(*) FROM jobrun_task t WHERE t.job = j.job AND t.status = 'pending' AND t.key = '')
+                + (SELECT count(*) FROM jobrun_task t WHERE t.job = j.job AND t.status = 'pending' AND t.key <> '') AS pending,
+            (SELECT min(due_at) FROM (
+                SELECT min(due_at) AS due_at FROM jobrun_task t WHERE t.job = j.job AND t.status = 'pending' AND t.key = ''
+                UNION ALL SELECT min(due_at) FROM jobrun_task t WHERE t.job = j.job AND t.status = 'pending' AND t.key <> ''
+                    AND t.slot IS NULL)) AS pending_due_at,
+            (SELECT min(slot) FROM jobrun_task t WHERE t.job = j.job AND t.status = 'pending' AND t.key = '' AND t.runs = 0)
                 AS untried_slot,
-            (SELECT count(*) FROM jobrun_task t WHERE t.job = j.job AND t.status = 'failed') AS failed,
+            (SELECT count(*) FROM jobrun_task t WHERE t.job = j.job AND t.status = 'failed' AND t.items IS NULL) AS failed,
             (SELECT max(seq) FROM jobrun_run r WHERE r.job = j.job AND r.outcome = 'succeeded') AS success
          FROM jobrun_job j WHERE j.job = ?1",
     )?;

@@ -16,7 +16,7 @@ const PAST_SLOTS: u32 = 1000;
 const FOLD_LIMIT: u32 = 10_000;
 
 /// The columns of [`task`].
-pub(super) const TASK: &str = "t.id, t.slot, t.nominal, t.key, t.due_at, t.attempts, t.interruptions, t.runs, t.first_tried_at, t.reason, t.\"trigger\", t.interval_start, t.coalesced";
+pub(super) const TASK: &str = "t.id, t.slot, t.nominal, t.key, t.due_at, t.attempts, t.interruptions, t.runs, t.first_tried_at, t.reason, t.\"trigger\", t.interval_start, t.coalesced, t.payload, t.checkpoint, t.items";
 
 /// The row of a job, and what is asked with it.
 #[derive(Default)]
@@ -33,7 +33,8 @@ fn position(db: &Connection, job: &str) -> rusqlite::Result<Position> {
     let mut query = db.prepare_cached(
         "SELECT cursor, interval_end, busy_count,
                 (SELECT fingerprint FROM jobrun_schedule WHERE job = ?1 ORDER BY id DESC LIMIT 1) AS fingerprint,
-                EXISTS (SELECT 1 FROM jobrun_task WHERE job = ?1 AND status = 'pending') AS has_pending
+                EXISTS (SELECT 1 FROM jobrun_task WHERE job = ?1 AND status = 'pending' AND key = '')
+                    OR EXISTS (SELECT 1 FROM jobrun_task WHERE job = ?1 AND status = 'pending' AND key <> '') AS has_pending
          FROM jobrun_job WHERE job = ?1",
     )?;
     let position = query.query_row([job], |row| {
@@ -110,6 +111,7 @@ pub(super) fn load(db: &Connection, look: &Look) -> rusqlite::Result<State> {
     (state.pause, state.pauses) = (pauses.active, pauses.ended);
     state.left = left(db, look)?;
     state.head = head(db, look)?;
+    state.ad_hoc = ad_hoc(db, job)?;
     // Without a pending task there is none to fold.
     if look.may_fold && state.head.is_some() {
         state.foldable = foldable(db, job)?;
@@ -215,9 +217,12 @@ fn left(db: &Connection, look: &Look) -> rusqlite::Result<Vec<Left>> {
 
 fn head(db: &Connection, look: &Look) -> rusqlite::Result<Option<Task>> {
     let (condition, only) = match look.head {
-        Head::Any => ("t.\"trigger\" <> 'manual' AND ?2 IS NULL", None),
+        Head::Any => (
+            "t.key = '' AND t.\"trigger\" <> 'manual' AND ?2 IS NULL",
+            None,
+        ),
         Head::Tried => (
-            "t.\"trigger\" <> 'manual' AND t.runs > 0 AND ?2 IS NULL",
+            "t.key = '' AND t.\"trigger\" <> 'manual' AND t.runs > 0 AND ?2 IS NULL",
             None,
         ),
         Head::Only(task) => ("t.id = ?2", Some(task)),
@@ -229,6 +234,16 @@ fn head(db: &Connection, look: &Look) -> rusqlite::Result<Option<Task>> {
     query.query_row(params![look.job, only], task).optional()
 }
 
+/// The ad-hoc task that is due first.
+fn ad_hoc(db: &Connection, job: &str) -> rusqlite::Result<Option<Task>> {
+    let mut query = db.prepare_cached(&format!(
+        "SELECT {TASK} FROM jobrun_task t
+         WHERE t.job = ?1 AND t.slot IS NULL AND t.status = 'pending' AND t.key <> '' AND t.\"trigger\" <> 'manual'
+         ORDER BY t.due_at, t.id LIMIT 1"
+    ))?;
+    query.query_row([job], task).optional()
+}
+
 pub(super) fn due_tasks(
     db: &Connection,
     job: &str,
@@ -238,7 +253,7 @@ pub(super) fn due_tasks(
 ) -> rusqlite::Result<Vec<Task>> {
     let mut query = db.prepare(&format!(
         "SELECT {TASK} FROM jobrun_task t
-         WHERE t.job = ?1 AND ((?4 AND t.status = 'running') OR (t.status = 'pending' AND t.due_at <= ?2))
+         WHERE t.job = ?1 AND ((?4 AND t.status = 'running') OR (t.status = 'pending' AND t.key = '' AND t.due_at <= ?2))
          ORDER BY t.due_at, t.id LIMIT ?3"
     ))?;
     query
@@ -250,7 +265,7 @@ fn foldable(db: &Connection, job: &str) -> rusqlite::Result<Vec<Task>> {
     let mut query = db.prepare_cached(&format!(
         "SELECT {TASK} FROM jobrun_task t
          WHERE t.job = ?1 AND t.status = 'pending' AND t.slot IS NOT NULL AND t.key = '' AND t.attempts = 0
-           AND t.reason IS NOT 'snoozed'
+           AND t.items IS NULL AND t.reason IS NOT 'snoozed'
            AND t.\"trigger\" IN ('schedule', 'catch_up')
          ORDER BY t.slot LIMIT ?2"
     ))?;
@@ -273,5 +288,8 @@ pub(super) fn task(row: &Row<'_>) -> rusqlite::Result<Task> {
         trigger: word(row, "trigger", Trigger::from_word)?,
         interval_start: maybe_instant(row, "interval_start")?,
         coalesced: row.get("coalesced")?,
+        payload: row.get("payload")?,
+        checkpoint: row.get("checkpoint")?,
+        items: row.get("items")?,
     })
 }
