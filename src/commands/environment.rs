@@ -6,6 +6,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
 use crate::domain::job::{Job, Work};
+use crate::domain::state::Task;
 use crate::exec::Secrets;
 use crate::plain;
 use crate::report::text;
@@ -14,11 +15,14 @@ use crate::store::Claimed;
 /// The shell of `shell = "…"`.
 const SHELL: &str = "/bin/sh";
 
+/// Longer values are not in the environment: the kernel takes no single one above 128 KiB, and not many such.
+pub const VALUE_MAX_BYTES: usize = 64 * 1024;
+
 /// What describes a run, by name; what a run does not have is not in it.
 pub type Facts = BTreeMap<&'static str, String>;
 
-/// The facts of a run: its environment variables without `JOBRUN_`.
-pub fn facts(job: &Job, config: &Path, claimed: &Claimed) -> Facts {
+/// The facts of a run: its environment variables without `JOBRUN_`. `socket` is where `jobrun checkpoint` is answered.
+pub fn facts(job: &Job, config: &Path, claimed: &Claimed, socket: Option<&Path>) -> Facts {
     let task = &claimed.task;
     let mut facts = BTreeMap::from([
         ("JOB", job.name.clone()),
@@ -45,7 +49,27 @@ pub fn facts(job: &Job, config: &Path, claimed: &Claimed) -> Facts {
         facts.insert("INTERVAL_END", text::utc(slot));
         facts.insert("COALESCED", task.coalesced.to_string());
     }
+    facts.extend(of_item(task));
+    let checkpoint = task.checkpoint.as_ref().filter(|value| fits(value));
+    facts.extend(checkpoint.map(|value| ("CHECKPOINT", value.clone())));
+    facts.extend(socket.map(|path| ("SOCKET", path.display().to_string())));
     facts
+}
+
+/// What an item or an ad-hoc task has of its own.
+fn of_item(task: &Task) -> Facts {
+    let mut facts = Facts::new();
+    if task.is_item() {
+        facts.insert("KEY", task.key.clone());
+        let payload = task.payload.as_ref().filter(|payload| fits(payload));
+        facts.extend(payload.map(|payload| ("PAYLOAD", payload.clone())));
+    }
+    facts
+}
+
+/// Whether a variable can have the value.
+fn fits(value: &str) -> bool {
+    value.len() <= VALUE_MAX_BYTES && !value.contains('\0')
 }
 
 /// The idempotency key: the same for every attempt.
@@ -189,7 +213,7 @@ pub fn argv(work: &Work, facts: &Facts) -> Result<Vec<OsString>, String> {
 }
 
 /// Every name that may stand in braces.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 19] = [
     "JOB",
     "RUN_ID",
     "ATTEMPT",
@@ -205,6 +229,10 @@ const NAMES: [&str; 15] = [
     "INTERVAL_START",
     "INTERVAL_END",
     "COALESCED",
+    "KEY",
+    "PAYLOAD",
+    "CHECKPOINT",
+    "SOCKET",
 ];
 
 /// Replaces `{slot}` and the like; unknown braces are left alone. The error names what has no value.
@@ -240,6 +268,8 @@ pub fn substitute(word: &str, facts: &Facts) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::due::testing::{job, task};
+    use crate::domain::lifecycle::Trigger;
 
     fn expanded(value: &str) -> String {
         let lookup = |name: &str| (name == "PATH").then(|| OsString::from("/usr/bin:/bin"));
@@ -271,6 +301,58 @@ mod tests {
             error.contains("line 2") && !error.contains("secret"),
             "{error}"
         );
+    }
+
+    fn claimed(task: Task) -> Claimed {
+        Claimed {
+            run: "r".into(),
+            attempt: 1,
+            trigger: task.trigger,
+            token: "t".into(),
+            fence: 1,
+            started_at: task.due_at,
+            task,
+        }
+    }
+
+    fn facts_of(task: Task) -> Facts {
+        let job = job("0 * * * *", "UTC");
+        facts(&job, Path::new("/c"), &claimed(task), None)
+    }
+
+    #[test]
+    fn an_item_is_told_its_key_and_a_payload_of_moderate_size() {
+        let due = "2026-03-29T01:00:00Z".parse().expect("an instant");
+        let payload = format!("\"{}\"", "x".repeat(VALUE_MAX_BYTES - 2));
+        let item = Task {
+            key: "a/7".into(),
+            payload: Some(payload.clone()),
+            checkpoint: Some("half".into()),
+            ..task(1, due)
+        };
+        let told = facts_of(item.clone());
+        assert_eq!(told["TASK"], "j/2026-03-29T01:00:00Z/a/7");
+        assert_eq!((&told["KEY"][..], &told["PAYLOAD"]), ("a/7", &payload));
+        assert_eq!(told["CHECKPOINT"], "half");
+        assert_eq!(substitute("{key}", &told), Ok("a/7".to_owned()));
+        let large = Task {
+            payload: Some(payload + " "),
+            ..item.clone()
+        };
+        assert!(!facts_of(large).contains_key("PAYLOAD"));
+        let ad_hoc = facts_of(Task {
+            slot: None,
+            ..item.clone()
+        });
+        assert_eq!((&ad_hoc["TASK"][..], &ad_hoc["KEY"][..]), ("j//a/7", "a/7"));
+        assert!(!ad_hoc.contains_key("SLOT"));
+        let by_hand = facts_of(Task {
+            slot: None,
+            trigger: Trigger::Manual,
+            ..item
+        });
+        assert!(!by_hand.contains_key("KEY"), "its key is the id of its run");
+        assert!(substitute("{key}", &by_hand).is_err());
     }
 
     #[test]

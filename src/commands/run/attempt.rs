@@ -70,6 +70,8 @@ struct Setting<'a> {
     job: &'a Job,
     facts: Facts,
     env: Variables,
+    /// What the work finds on its standard input.
+    payload: Option<Vec<u8>>,
     secrets: Secrets,
 }
 
@@ -77,7 +79,7 @@ impl<'a> Setting<'a> {
     /// The error says what of the job's surroundings cannot be had.
     fn new(start: &Start<'a>, claimed: &Claimed) -> Result<Self, String> {
         let job = start.job;
-        let facts = environment::facts(job, &start.config.path, claimed);
+        let facts = environment::facts(job, &start.config.path, claimed, None);
         let of_file = environment::of_file(job)?;
         let secrets = environment::secrets(&of_file);
         let env = environment::environment(std::env::vars_os(), of_file, job, &facts);
@@ -85,6 +87,7 @@ impl<'a> Setting<'a> {
             job,
             facts,
             env,
+            payload: claimed.task.payload.clone().map(String::into_bytes),
             secrets,
         })
     }
@@ -99,7 +102,7 @@ impl<'a> Setting<'a> {
         Ok(exec::Command {
             argv: environment::argv(work, &self.facts)?,
             env: self.env.clone(),
-            stdin: None,
+            stdin: self.payload.clone(),
             cwd: surroundings.cwd.clone(),
             timeout,
             kill_after: self.job.limits.kill_after,
@@ -151,6 +154,7 @@ fn work(start: &mut Start<'_>, held: &Held, setting: &Setting<'_>) -> Result<End
         let probe = |left| {
             let command = setting.command(&ready.work, Some(left));
             command.map(|command| exec::Command {
+                stdin: None,
                 output_file: None,
                 leftovers: exec::Leftovers::Kill,
                 ..command
