@@ -6,7 +6,6 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
 use crate::domain::job::{Job, Work};
-use crate::domain::state::Task;
 use crate::exec::Secrets;
 use crate::plain;
 use crate::report::text;
@@ -49,26 +48,20 @@ pub fn facts(job: &Job, config: &Path, claimed: &Claimed, socket: Option<&Path>)
         facts.insert("INTERVAL_END", text::utc(slot));
         facts.insert("COALESCED", task.coalesced.to_string());
     }
-    facts.extend(of_item(task));
-    let checkpoint = task.checkpoint.as_ref().filter(|value| fits(value));
-    facts.extend(checkpoint.map(|value| ("CHECKPOINT", value.clone())));
-    facts.extend(socket.map(|path| ("SOCKET", path.display().to_string())));
-    facts
-}
-
-/// What an item or an ad-hoc task has of its own.
-fn of_item(task: &Task) -> Facts {
-    let mut facts = Facts::new();
-    if task.is_item() {
-        facts.insert("KEY", task.key.clone());
-        let payload = task.payload.as_ref().filter(|payload| fits(payload));
-        facts.extend(payload.map(|payload| ("PAYLOAD", payload.clone())));
-    }
+    let item = Some(task).filter(|task| task.is_item());
+    let own = [
+        ("KEY", item.map(|task| task.key.as_str())),
+        ("PAYLOAD", item.and_then(|task| task.payload.as_deref())),
+        ("CHECKPOINT", task.checkpoint.as_deref()),
+        ("SOCKET", socket.and_then(Path::to_str)),
+    ];
+    let own = own.map(|(name, value)| Some((name, value.filter(fits)?.to_owned())));
+    facts.extend(own.into_iter().flatten());
     facts
 }
 
 /// Whether a variable can have the value.
-fn fits(value: &str) -> bool {
+fn fits(value: &&str) -> bool {
     value.len() <= VALUE_MAX_BYTES && !value.contains('\0')
 }
 
@@ -270,6 +263,7 @@ mod tests {
     use super::*;
     use crate::domain::due::testing::{job, task};
     use crate::domain::lifecycle::Trigger;
+    use crate::domain::state::Task;
 
     fn expanded(value: &str) -> String {
         let lookup = |name: &str| (name == "PATH").then(|| OsString::from("/usr/bin:/bin"));

@@ -79,7 +79,8 @@ impl<'a> Setting<'a> {
     /// The error says what of the job's surroundings cannot be had.
     fn new(start: &Start<'a>, claimed: &Claimed) -> Result<Self, String> {
         let job = start.job;
-        let facts = environment::facts(job, &start.config.path, claimed, None);
+        let facts =
+            environment::facts(job, &start.config.path, claimed, start.checkpoints.socket());
         let of_file = environment::of_file(job)?;
         let secrets = environment::secrets(&of_file);
         let env = environment::environment(std::env::vars_os(), of_file, job, &facts);

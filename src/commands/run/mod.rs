@@ -2,6 +2,7 @@
 
 pub mod after;
 mod attempt;
+mod checkpoints;
 mod dry;
 mod locks;
 mod look;

@@ -33,7 +33,8 @@ fn write(session: &mut Session, finish: &Finish, start: &str) -> Answer<bool> {
     let sql = "WITH lease AS MATERIALIZED (SELECT FROM jobrun.lease l JOIN jobrun.task t ON t.job = l.name
                    WHERE t.id = $1 AND (l.fence = $2 OR l.holder = $3) FOR SHARE OF l),
                task AS (UPDATE jobrun.task SET status = $4, reason = $5, due_at = $6, attempts = $7, interruptions = $8,
-                   completed_at = $9, last_error = $10, claim_token = NULL, claim_lease = NULL
+                   completed_at = $9, last_error = $10, claim_token = NULL, claim_lease = NULL,
+                   checkpoint = CASE WHEN $4 = 'succeeded' THEN NULL ELSE checkpoint END
                    WHERE id = $1 AND claim_token = $11 AND status = 'running' AND EXISTS (SELECT FROM lease) RETURNING id)
                UPDATE jobrun.run SET outcome = $12, reason = $13, exit_code = $14, signal = $15, finished_at = $16,
                    duration_ms = $17, child_pid = $18, output = $19, output_index = $20, stdout_bytes = $21,

@@ -76,7 +76,8 @@ fn update_task(db: &Connection, update: &Update, finish: &Finish) -> rusqlite::R
     let changed = db
         .prepare_cached(
             "UPDATE jobrun_task SET status = ?2, reason = ?3, due_at = ?4, attempts = ?5, interruptions = ?6,
-                    completed_at = ?7, last_error = ?8, claim_token = NULL, claim_lease = NULL
+                    completed_at = ?7, last_error = ?8, claim_token = NULL, claim_lease = NULL,
+                    checkpoint = CASE WHEN ?2 = 'succeeded' THEN NULL ELSE checkpoint END
              WHERE id = ?1 AND claim_token = ?9 AND status = 'running'",
         )?
         .execute(params![
