@@ -29,7 +29,7 @@ pub fn facts(job: &Job, config: &Path, claimed: &Claimed, socket: Option<&Path>)
         ("ATTEMPT", claimed.attempt.to_string()),
         ("TRIGGER", claimed.trigger.to_string()),
         ("CONFIG", config.display().to_string()),
-        ("TASK", task_key(job, claimed)),
+        ("TASK", task.name(&job.name)),
         ("TOKEN", claimed.token.clone()),
         ("FENCE", claimed.fence.to_string()),
     ]);
@@ -63,16 +63,6 @@ pub fn facts(job: &Job, config: &Path, claimed: &Claimed, socket: Option<&Path>)
 /// Whether a variable can have the value.
 fn fits(value: &&str) -> bool {
     value.len() <= VALUE_MAX_BYTES && !value.contains('\0')
-}
-
-/// The idempotency key: the same for every attempt.
-fn task_key(job: &Job, claimed: &Claimed) -> String {
-    let task = &claimed.task;
-    match (task.slot, task.key.as_str()) {
-        (Some(slot), "") => format!("{}/{}", job.name, text::utc(slot)),
-        (Some(slot), key) => format!("{}/{}/{key}", job.name, text::utc(slot)),
-        (None, key) => format!("{}//{key}", job.name),
-    }
 }
 
 /// Names of variables and their values.

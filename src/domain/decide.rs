@@ -59,6 +59,8 @@ pub enum Claim {
     Manual,
     /// The task of this slot, made if there is none.
     Slot(Planned),
+    /// The ad-hoc tasks that are due, all of them.
+    AdHoc,
 }
 
 /// What to do when no task is taken.
@@ -157,9 +159,45 @@ pub fn decide(
                 horizon,
             };
             owed(&mut decision, job, state, now, bounds, zones);
+            ad_hoc(&mut decision, job, state, now);
         }
     }
     decision
+}
+
+/// Ad-hoc tasks come when no slot does.
+fn ad_hoc(decision: &mut Decision, job: &Job, state: &State, now: Instant) {
+    if decision.claim.is_some() || decision.then == Then::LookAgain {
+        return;
+    }
+    // What was recovered is pending only once this is carried out.
+    if decision.recovered.iter().any(|lost| lost.task.is_item()) {
+        decision.then = Then::LookAgain;
+        return;
+    }
+    let Some(head) = &state.ad_hoc else { return };
+    if head.due_at <= now {
+        decision.claim = Some(Claim::AdHoc);
+    } else if head.runs > 0 && is_soon(job, head, now) {
+        wait(decision, head.due_at, Awaited::Retry);
+    }
+}
+
+/// Waits until then, unless something else comes sooner.
+fn wait(decision: &mut Decision, until: Instant, what: Awaited) {
+    let is_sooner = match decision.then {
+        Then::Wait { until: other, .. } => until < other,
+        Then::LookAgain | Then::Done => true,
+    };
+    if is_sooner {
+        decision.then = Then::Wait { until, what };
+    }
+}
+
+/// Whether the next attempt of a task is waited for; "not yet" never is.
+fn is_soon(job: &Job, task: &Task, now: Instant) -> bool {
+    let longest = TimeDelta::from_std(job.retry.wait).unwrap_or(TimeDelta::MAX);
+    !task.is_snoozed && task.due_at - now <= longest
 }
 
 fn one_slot(job: &Job, slot: Slot) -> Option<Planned> {
@@ -246,16 +284,7 @@ fn owed(
     }
     take(decision, head, job, now);
     if let (None, Some(until)) = (&decision.claim, plan.wait_until) {
-        let is_sooner = match decision.then {
-            Then::Wait { until: other, .. } => until < other,
-            Then::LookAgain | Then::Done => true,
-        };
-        if is_sooner {
-            decision.then = Then::Wait {
-                until,
-                what: Awaited::Slot,
-            };
-        }
+        wait(decision, until, Awaited::Slot);
     }
 }
 
@@ -318,16 +347,13 @@ fn take(decision: &mut Decision, head: Option<Task>, job: &Job, now: Instant) {
         return;
     };
     // A retry is waited for if it is soon; the jitter of a slot always; "not yet" never.
-    let is_soon = match (head.runs, head.is_snoozed) {
-        (0, _) => head.slot.is_some_and(|slot| slot <= now),
-        (_, true) => false,
-        (_, false) => {
-            head.due_at - now <= TimeDelta::from_std(job.retry.wait).unwrap_or(TimeDelta::MAX)
-        }
+    let is_waited_for = match head.runs {
+        0 => head.slot.is_some_and(|slot| slot <= now),
+        _ => is_soon(job, &head, now),
     };
     if head.due_at <= now {
         decision.claim = Some(Claim::Task(Box::new(head)));
-    } else if is_soon {
+    } else if is_waited_for {
         decision.then = Then::Wait {
             until: head.due_at,
             what: if head.runs > 0 {
@@ -342,7 +368,8 @@ fn take(decision: &mut Decision, head: Option<Task>, job: &Job, now: Instant) {
 /// A recovered task that is pending again.
 fn task_again(recovered: &Recovered) -> Option<Task> {
     let update = &recovered.update;
-    (update.status == Status::Pending).then(|| Task {
+    let is_again = update.status == Status::Pending && !recovered.task.is_item();
+    is_again.then(|| Task {
         due_at: update.due_at,
         attempts: update.attempts,
         interruptions: update.interruptions,

@@ -41,9 +41,10 @@ pub enum Status {
 }
 
 /// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outcome {
     /// Not ended yet.
+    #[default]
     Running,
     /// The work was done.
     Succeeded,
@@ -220,6 +221,8 @@ pub fn after(job: &Job, task: &Task, end: &End<'_>) -> Update {
                 Some(_) | None => fail(&mut update, end.reason.unwrap_or(end.outcome.word())),
             }
         }
+        Outcome::Interrupted | Outcome::Lost | Outcome::LockLost
+            if is_safe_to_repeat(job, task) && !is_manual => {}
         Outcome::Interrupted | Outcome::Lost | Outcome::LockLost => {
             update.interruptions += 1;
             if job.retry.on_interrupted == OnInterrupted::Fail || is_manual {
@@ -227,6 +230,57 @@ pub fn after(job: &Job, task: &Task, end: &End<'_>) -> Update {
             } else if update.interruptions >= job.retry.interrupted_limit {
                 fail(&mut update, "interrupted_limit");
             }
+        }
+    }
+    update
+}
+
+/// Whether an interruption has left nothing half-done: SQL is rolled back, and of items each is a task of its own.
+fn is_safe_to_repeat(job: &Job, task: &Task) -> bool {
+    job.work.sql().is_some() || (task.items.is_some() && !task.is_item())
+}
+
+/// The reason of a slot's task some of whose items have failed for good, and of a run in which items failed.
+pub const ITEMS_FAILED: &str = "items_failed";
+
+/// How the items of a slot stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Pending or running.
+    pub open: u64,
+    /// Given up.
+    pub failed: u64,
+    /// When the first pending one is due.
+    pub next_due: Option<Instant>,
+    /// Whether each open one said "not yet".
+    pub are_snoozed: bool,
+}
+
+impl Standing {
+    /// What is told of a slot's task that failed for its items.
+    pub fn told(&self, task: &Task, update: &Update) -> Option<String> {
+        let all = task.items.unwrap_or_default();
+        let is_failed = update.status == Status::Failed;
+        is_failed.then(|| format!("{} of {all} items failed", self.failed))
+    }
+}
+
+/// What becomes of a slot's own task, by its items: done once all are, and due again when the next of them is.
+pub fn after_items(task: &Task, items: &Standing, now: Instant) -> Update {
+    let mut update = Update {
+        status: Status::Pending,
+        reason: None,
+        due_at: items.next_due.unwrap_or(now),
+        attempts: task.attempts,
+        interruptions: task.interruptions,
+    };
+    match items {
+        Standing {
+            open: 0, failed: 0, ..
+        } => update.status = Status::Succeeded,
+        Standing { open: 0, .. } => fail(&mut update, ITEMS_FAILED),
+        Standing { are_snoozed, .. } => {
+            update.reason = are_snoozed.then(|| SNOOZED.to_owned());
         }
     }
     update

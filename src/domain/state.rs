@@ -1,6 +1,6 @@
 //! What is remembered about one job, as far as a decision needs it.
 
-use chrono::{NaiveDateTime, TimeDelta};
+use chrono::{NaiveDateTime, SecondsFormat, TimeDelta};
 use serde::{Deserialize, Serialize};
 
 use super::due::Reason;
@@ -223,9 +223,23 @@ pub struct Task {
 }
 
 impl Task {
+    /// What it is known by for ever, the same for every attempt: an effect made under this name is not made twice.
+    pub fn name(&self, job: &str) -> String {
+        task_name(job, self.slot, &self.key)
+    }
+
     /// Whether it is one of many that are drained: an item of a slot, or an ad-hoc task.
     pub fn is_item(&self) -> bool {
         !self.key.is_empty() && self.trigger != Trigger::Manual
+    }
+}
+
+/// What the task of a job, a slot and a key is known by for ever.
+pub fn task_name(job: &str, slot: Option<Instant>, key: &str) -> String {
+    let slot = slot.map(|slot| slot.to_rfc3339_opts(SecondsFormat::AutoSi, true));
+    match (slot, key) {
+        (Some(slot), "") => format!("{job}/{slot}"),
+        (slot, key) => format!("{job}/{}/{key}", slot.unwrap_or_default()),
     }
 }
 

@@ -6,9 +6,10 @@ use super::{SCHEMA, text};
 use crate::domain::decide::Recovered;
 use crate::domain::due::{Basis, Plan};
 use crate::domain::job::{Job, Leftovers};
-use crate::domain::lifecycle::{Outcome, Status, Trigger};
+use crate::domain::lifecycle::{Outcome, Status, Trigger, Update};
 use crate::domain::schedule::{Instant, Zone};
 use crate::domain::state::{Pause, PauseKind, Task};
+use crate::store::work::Miss;
 use crate::store::{Claimed, Finish};
 
 /// One finished task, as `run --json` prints it.
@@ -95,7 +96,11 @@ fn zone(job: &Job) -> Option<&Zone> {
 /// `slot 2026-11-30T00:00+08:00`, or what the task is instead.
 pub fn task_name(job: &Job, task: &Task) -> String {
     match task.slot {
+        Some(slot) if task.is_item() => {
+            format!("slot {} item `{}`", text::short(zone(job), slot), task.key)
+        }
         Some(slot) => format!("slot {}", text::short(zone(job), slot)),
+        None if task.is_item() => format!("task `{}`", task.key),
         None => "manual run".to_owned(),
     }
 }
@@ -312,7 +317,13 @@ pub fn say_finished(job: &Job, claimed: &Claimed, finish: &Finish) {
         tracing::warn!(job = job.name, run, "{name}: {note}");
     }
     match finish.outcome {
-        Outcome::Succeeded => tracing::info!(job = job.name, run, "{name} succeeded in {took}"),
+        Outcome::Succeeded => {
+            let items = finish
+                .drained
+                .map(|drained| text::count(drained.done, "item"));
+            let items = items.map_or_else(String::new, |items| format!(" ({items})"));
+            tracing::info!(job = job.name, run, "{name} succeeded in {took}{items}");
+        }
         Outcome::Snoozed if finish.update.status == Status::Pending => {
             tracing::info!(job = job.name, run, "{name}: {what}{}", next(job, finish));
         }
@@ -334,15 +345,19 @@ pub fn say_finished(job: &Job, claimed: &Claimed, finish: &Finish) {
             } else {
                 "timed out"
             };
-            let attempt = format!(
-                "attempt {} of {}",
-                finish.update.attempts,
-                job.retry.attempts_allowed()
-            );
+            // Items have attempts of their own.
+            let attempt = match finish.drained {
+                Some(_) => String::new(),
+                None => format!(
+                    " (attempt {} of {})",
+                    finish.update.attempts,
+                    job.retry.attempts_allowed()
+                ),
+            };
             tracing::error!(
                 job = job.name,
                 run,
-                "{name} {outcome}: {what} ({attempt}){}",
+                "{name} {outcome}: {what}{attempt}{}",
                 next(job, finish)
             );
         }
@@ -353,6 +368,90 @@ pub fn say_finished(job: &Job, claimed: &Claimed, finish: &Finish) {
                 "{name} interrupted: {what}{}",
                 next(job, finish)
             );
+        }
+    }
+}
+
+/// Says how many tasks the list of a slot's items came to.
+pub fn say_generated(job: &Job, claimed: &Claimed, made: u64, are_the_jobs: bool) {
+    let name = task_name(job, &claimed.task);
+    let what = if are_the_jobs {
+        format!("{} new", text::count(made, "task"))
+    } else {
+        text::count(made, "item")
+    };
+    tracing::info!(job = job.name, run = claimed.run, "{name} has {what}");
+}
+
+/// Says that one of many tasks was not done, and what happens next with it.
+pub fn say_missed(job: &Job, run: &str, task: &Task, miss: &Miss) {
+    let name = task_name(job, task);
+    let error = &miss.error;
+    let attempt = format!(
+        "attempt {} of {}",
+        miss.update.attempts,
+        job.retry.attempts_allowed()
+    );
+    let next = what_next(job, &miss.update, miss.at);
+    tracing::warn!(
+        job = job.name,
+        run,
+        "{name} failed: {error} ({attempt}){next}"
+    );
+}
+
+/// Says that further ones are only counted.
+pub fn say_no_more_missed(job: &Job, run: &str) {
+    let name = &job.name;
+    tracing::warn!(
+        job = name,
+        run,
+        "more of them fail, which are not told one by one: each keeps its error with its task"
+    );
+}
+
+/// Says how a run ended that worked off ad-hoc tasks.
+pub fn say_drained(job: &Job, finish: &Finish) {
+    let run = finish.run.as_str();
+    let drained = finish.drained.unwrap_or_default();
+    let done = text::count(drained.done, "task");
+    let took = text::span(chrono::TimeDelta::milliseconds(finish.duration_ms));
+    match (finish.outcome, finish.last_error.as_deref()) {
+        (Outcome::Succeeded | Outcome::Snoozed, _) => {
+            tracing::info!(job = job.name, run, "{done} done in {took}");
+        }
+        (Outcome::Failed, _) => {
+            let failed = drained.failed;
+            tracing::error!(
+                job = job.name,
+                run,
+                "{done} done, {failed} failed in {took}"
+            );
+        }
+        (_, error) => {
+            let error = error.unwrap_or_default();
+            tracing::error!(
+                job = job.name,
+                run,
+                "{done} done, then interrupted: {error}"
+            );
+        }
+    }
+}
+
+/// Says that the command marked its task as done by itself, whatever it did then.
+pub fn say_completed_early(job: &Job, claimed: &Claimed, finish: &Finish) {
+    let name = task_name(job, &claimed.task);
+    let run = claimed.run.as_str();
+    match (&finish.last_error, finish.outcome) {
+        (Some(error), outcome) if outcome != Outcome::Succeeded => tracing::warn!(
+            job = job.name,
+            run,
+            "{name} succeeded: it had marked itself as done before it ended otherwise ({error})"
+        ),
+        (Some(_) | None, _) => {
+            let took = text::span(chrono::TimeDelta::milliseconds(finish.duration_ms));
+            tracing::info!(job = job.name, run, "{name} succeeded in {took}");
         }
     }
 }
@@ -386,16 +485,17 @@ fn processes(leftovers: &str) -> String {
 
 /// What happens next with a task that did not succeed.
 fn next(job: &Job, finish: &Finish) -> String {
-    let again = finish.update.due_at;
-    match finish.update.status {
-        Status::Pending if again > finish.finished_at => {
-            format!(
-                ", retry at {}",
-                text::clock(zone(job), again, finish.finished_at)
-            )
+    what_next(job, &finish.update, finish.finished_at)
+}
+
+fn what_next(job: &Job, update: &Update, at: Instant) -> String {
+    let again = update.due_at;
+    match update.status {
+        Status::Pending if again > at => {
+            format!(", retry at {}", text::clock(zone(job), again, at))
         }
         Status::Pending => ", it is due again".to_owned(),
-        Status::Failed if finish.update.reason.as_deref() == Some("interrupted_limit") => {
+        Status::Failed if update.reason.as_deref() == Some("interrupted_limit") => {
             format!(
                 ", given up (`interrupted_limit` is {})",
                 job.retry.interrupted_limit

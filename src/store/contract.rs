@@ -68,6 +68,7 @@ impl Bench {
             now,
             spec: Some((timetable.fingerprint(), Spec::of(timetable))),
             pause_after: job.catch_up.pause_after,
+            is_shared: false,
             start_grace: job.catch_up.start_grace,
             run: format!("run-{:04}", self.starts),
             token: format!("token-{}", self.starts),
@@ -142,7 +143,8 @@ impl Bench {
 fn finish(claimed: &Claimed, outcome: Outcome, update: Update, now: &str) -> Finish {
     Finish {
         run: claimed.run.clone(),
-        task: claimed.task.id,
+        task: Some(claimed.task.id),
+        drained: None,
         token: claimed.token.clone(),
         fence: claimed.fence,
         outcome,
@@ -653,7 +655,10 @@ fn failures_in_a_row_pause_the_job_and_its_slots_stay_owed(bench: &mut Bench) {
             .expect("a run");
         ends.push(bench.recorded(&job, &claimed, outcome, "2026-05-05T16:00:02Z"));
     }
-    let paused = [false, false, false, true].map(|is_paused| Recorded::Done { is_paused });
+    let paused = [false, false, false, true].map(|is_paused| Recorded::Done {
+        is_paused,
+        update: None,
+    });
     assert_eq!(ends, paused);
     assert!(bench.owed(&job, "2026-05-05T16:30:00Z").claimed.is_none());
     bench

@@ -137,6 +137,45 @@ impl Store for Failing {
         self.call(|store| store.finish(finish))
     }
 
+    fn perform(
+        &mut self,
+        effect: &Effect,
+        claimed: &Claimed,
+        finish: &Finish,
+        watch: &Watch,
+    ) -> Result<Performed, StoreError> {
+        self.call(|store| store.perform(effect, claimed, finish, watch))
+    }
+
+    fn generate(
+        &mut self,
+        generation: &Generation,
+        watch: &Watch,
+    ) -> Result<Generated, StoreError> {
+        self.call(|store| store.generate(generation, watch))
+    }
+
+    fn work_off(
+        &mut self,
+        effect: &Effect,
+        take: &Take,
+        watch: &Watch,
+    ) -> Result<Taken, StoreError> {
+        self.call(|store| store.work_off(effect, take, watch))
+    }
+
+    fn miss(&mut self, miss: &Miss) -> Result<bool, StoreError> {
+        self.call(|store| store.miss(miss))
+    }
+
+    fn claim_item(&mut self, claim: &ItemClaim) -> Result<Option<Claimed>, StoreError> {
+        self.call(|store| store.claim_item(claim))
+    }
+
+    fn task(&mut self, id: i64) -> Result<Option<Task>, StoreError> {
+        self.call(|store| store.task(id))
+    }
+
     fn count_busy(&mut self, job: &str, now: Instant) -> Result<(), StoreError> {
         self.call(|store| store.count_busy(job, now))
     }

@@ -4,6 +4,7 @@
 //! transaction, so that reading, deciding and writing cannot be torn apart. The one suite in `contract`
 //! runs against every store.
 
+mod binding;
 #[cfg(test)]
 mod contract;
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod schema;
 pub mod spool;
 pub mod sqlite;
 mod stepping;
+pub mod work;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -30,10 +32,11 @@ use postgres::connect::Settings;
 use postgres::{DEFAULT_SCHEMA, Postgres};
 pub use postgres::{Keeper, Stop};
 pub use records::{
-    AtWork, Claimed, Event, Finish, Head, Look, Position, Recorded, Run, Runner, SlotTask, Step,
-    Stepped, Summary,
+    AtWork, COMPLETED_EARLY, Claimed, Drain, Drained, Event, Finish, Head, Look, Position,
+    Recorded, Run, Runner, SlotTask, Step, Stepped, Summary,
 };
 use sqlite::Sqlite;
+use work::{Effect, Generated, Generation, ItemClaim, Miss, Performed, Take, Taken, Watch};
 
 /// Something remembers: SQLite for one host, PostgreSQL for many.
 pub trait Store {
@@ -85,6 +88,36 @@ pub trait Store {
 
     /// Records the end of a run and what it makes of its task, in one transaction.
     fn finish(&mut self, finish: &Finish) -> Result<Recorded, StoreError>;
+
+    /// Does the SQL of a claimed task and records its end, in one transaction.
+    fn perform(
+        &mut self,
+        effect: &Effect,
+        claimed: &Claimed,
+        finish: &Finish,
+        watch: &Watch,
+    ) -> Result<Performed, StoreError>;
+
+    /// Makes the tasks of a slot's items, in one transaction.
+    fn generate(&mut self, generation: &Generation, watch: &Watch)
+    -> Result<Generated, StoreError>;
+
+    /// Takes tasks, does the job's SQL with them and marks them as done, in one transaction.
+    fn work_off(
+        &mut self,
+        effect: &Effect,
+        take: &Take,
+        watch: &Watch,
+    ) -> Result<Taken, StoreError>;
+
+    /// Records that a task which `work_off` tried was not done; `false` if it does not stand as it did then.
+    fn miss(&mut self, miss: &Miss) -> Result<bool, StoreError>;
+
+    /// Claims the next task that a command is run for, and starts its run; none: there is none, or the lease is lost.
+    fn claim_item(&mut self, claim: &ItemClaim) -> Result<Option<Claimed>, StoreError>;
+
+    /// A task.
+    fn task(&mut self, id: i64) -> Result<Option<Task>, StoreError>;
 
     /// Counts a start that found the job's lock busy.
     fn count_busy(&mut self, job: &str, now: Instant) -> Result<(), StoreError>;

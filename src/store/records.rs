@@ -1,5 +1,7 @@
 //! What goes into a store's verbs and what comes out of them.
 
+use std::time::Duration;
+
 use chrono::{NaiveDateTime, TimeDelta};
 use serde::{Deserialize, Serialize};
 
@@ -59,6 +61,8 @@ pub struct Step {
     pub spec: Option<(String, Spec)>,
     /// Pause the job once that many failed slots are in a row.
     pub pause_after: Option<u32>,
+    /// Whether other runs may be at the same items: a slot that has its items is not claimed, only joined.
+    pub is_shared: bool,
     /// Late beyond this, a planned slot is a catch-up.
     pub start_grace: TimeDelta,
     /// Id of the run that a claim starts.
@@ -119,6 +123,8 @@ pub struct Stepped {
     pub plan: Option<Plan>,
     /// The run that was started.
     pub claimed: Option<Claimed>,
+    /// The run that was started to work off ad-hoc tasks.
+    pub drain: Option<Drain>,
     /// What to do if none was.
     pub then: Then,
     /// Slots that stay owed beyond the limit.
@@ -144,13 +150,27 @@ pub struct Claimed {
     pub started_at: Instant,
 }
 
+/// A run of many ad-hoc tasks that was started: its row says `running`.
+#[derive(Clone, Debug)]
+pub struct Drain {
+    /// The run.
+    pub run: RunId,
+    /// The lease's growing number.
+    pub fence: i64,
+    /// When it started.
+    pub started_at: Instant,
+}
+
 /// The end of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Finish {
     /// The run.
     pub run: RunId,
-    /// Its task.
-    pub task: i64,
+    /// Its task; none: it worked off ad-hoc tasks.
+    pub task: Option<i64>,
+    /// Of a run that worked off many tasks, what came of them. The task then is put where its items lead.
+    #[serde(default)]
+    pub drained: Option<Drained>,
     /// What the attempt is known by.
     pub token: String,
     /// The number of the lease it was begun under.
@@ -191,14 +211,40 @@ pub struct Finish {
     pub pause_after: Option<u32>,
 }
 
+impl Finish {
+    /// With its end so long after its start.
+    pub fn ended_after(&mut self, started_at: Instant, took: Duration) {
+        self.duration_ms = i64::try_from(took.as_millis()).unwrap_or(i64::MAX);
+        self.finished_at = started_at + TimeDelta::milliseconds(self.duration_ms);
+    }
+}
+
+/// What a run that worked off many tasks did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drained {
+    /// Tasks done.
+    pub done: u64,
+    /// Tasks that failed, for now or for good.
+    pub failed: u64,
+    /// Whether other runs may be at the same tasks: it holds no lease.
+    pub is_shared: bool,
+}
+
+/// The reason of a run whose command had marked its task as done by itself.
+pub const COMPLETED_EARLY: &str = "completed_early";
+
 /// What recording the end of a run came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recorded {
     /// It is on record.
     Done {
         /// And the job is paused now.
         is_paused: bool,
+        /// Where its task stands now, if its items led it there.
+        update: Option<Update>,
     },
+    /// The command had marked its task as done by itself; the run has its exit code.
+    CompletedEarly,
     /// The attempt was no longer the current one: nothing was changed.
     TooLate,
 }

@@ -1,6 +1,6 @@
 //! What carrying out a decision comes to in every store: the tasks it makes, the run it starts, what it did.
 
-use super::{Claimed, Step, Stepped};
+use super::{Claimed, Drain, Step, Stepped};
 use crate::domain::decide::{Decision, Then};
 use crate::domain::due::Planned;
 use crate::domain::lifecycle::Trigger;
@@ -78,16 +78,17 @@ impl Step {
 
 impl Stepped {
     /// What a decision did that was carried out.
-    pub(super) fn of(decision: Decision, claimed: Option<Claimed>) -> Self {
+    pub(super) fn of(decision: Decision, claimed: Option<Claimed>, drain: Option<Drain>) -> Self {
         Self {
             recovered: decision.recovered,
             plan: decision.plan,
-            then: if claimed.is_some() {
+            then: if claimed.is_some() || drain.is_some() {
                 Then::LookAgain
             } else {
                 decision.then
             },
             claimed,
+            drain,
             owed: decision.owed,
         }
     }

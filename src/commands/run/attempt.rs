@@ -8,19 +8,19 @@ use std::time::{Duration, Instant as Moment};
 use chrono::TimeDelta;
 
 use super::locks::Held;
-use super::spooled;
 use super::start::{Start, elapsed_ms};
 use super::verdict::{self, Verdict};
+use super::{fan_out, spooled, sql};
 use crate::commands::environment::{self, Facts, Variables};
 use crate::commands::output_index;
 use crate::domain::job::{Job, Leftovers, Ready, Work};
-use crate::domain::lifecycle;
+use crate::domain::lifecycle::{self, Status, Update};
 use crate::domain::schedule::Instant;
 use crate::error::Failure;
 use crate::exec::{self, Departed, Ended, Exit, How, LiveStream, Secrets, Sink};
 use crate::plain;
 use crate::report;
-use crate::store::{Claimed, Finish, Recorded, StoreError};
+use crate::store::{Claimed, Drain, Finish, Recorded, StoreError};
 
 /// How long a result that cannot be written is tried again.
 const RECORD_WAIT: Duration = if cfg!(test) {
@@ -32,6 +32,10 @@ const RECORD_WAIT: Duration = if cfg!(test) {
 const RECORD_WAIT_STOPPED: Duration = Duration::from_secs(5);
 /// Between two tries.
 const RECORD_PAUSE: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 500 });
+
+/// What is said of a result that changes nothing any more.
+const TOO_LATE: &str =
+    "its result came too late: another run has taken over, or its lock was freed";
 
 /// An attempt that is over.
 pub(super) struct Attempted {
@@ -45,6 +49,10 @@ pub(super) struct Attempted {
     pub has_unkillable: bool,
     /// Shares the locks until it is dropped.
     pub guard: Option<Departed>,
+    /// What its record came to, if it was written together with the work.
+    pub recorded: Option<Recorded>,
+    /// Whether there were tasks to work off, and none was to be had.
+    pub is_idle: bool,
 }
 
 /// What became of the record of a run.
@@ -53,7 +61,11 @@ pub(super) enum Record {
     Written {
         /// And the job is paused now.
         is_paused: bool,
+        /// Where its task stands now, if its items led it there.
+        update: Option<Update>,
     },
+    /// The command had marked its task as done by itself.
+    Early,
     /// Another run has taken over.
     TooLate,
     /// It could not be written.
@@ -122,8 +134,19 @@ impl<'a> Setting<'a> {
     }
 }
 
-/// Runs the work of a claimed task to its end.
-pub(super) fn supervise(start: &mut Start<'_>, held: &Held, claimed: &Claimed) -> Attempted {
+/// Does the work of a claimed task, whatever it is.
+pub(super) fn work_on(start: &mut Start<'_>, held: &mut Held, claimed: &Claimed) -> Attempted {
+    if let Some(items) = fan_out::items(start.job, &claimed.task) {
+        return fan_out::attempt(start, held, claimed, items);
+    }
+    match start.job.work.sql() {
+        Some(sql) => sql::attempt(start, held, claimed, sql),
+        None => supervise(start, held, claimed),
+    }
+}
+
+/// Runs the command of a claimed task to its end.
+fn supervise(start: &mut Start<'_>, held: &Held, claimed: &Claimed) -> Attempted {
     let job = start.job;
     let began = Moment::now();
     let setting = Setting::new(start, claimed);
@@ -196,6 +219,21 @@ fn run(
     exec::supervise(command, shared, start.signals, sink, &mut || store.settle())
 }
 
+/// Runs the command that lists the items of a slot; the file with what it printed.
+pub(super) fn list(
+    start: &mut Start<'_>,
+    held: &Held,
+    claimed: &Claimed,
+    work: &Work,
+) -> Result<PathBuf, Verdict> {
+    let _ = (start, held, claimed, work);
+    Err(Verdict::failed(
+        "not_built",
+        "NOT BUILT".into(),
+        Failure::NotStarted,
+    ))
+}
+
 /// Polls the `ready` command until it succeeds.
 fn wait_until_ready(
     start: &mut Start<'_>,
@@ -248,26 +286,11 @@ fn attempted(
 ) -> Attempted {
     let update = lifecycle::after(job, &claimed.task, &verdict.end(finished_at));
     let mut finish = Finish {
-        run: claimed.run.clone(),
-        task: claimed.task.id,
+        task: Some(claimed.task.id),
         token: claimed.token.clone(),
-        fence: claimed.fence,
-        outcome: verdict.outcome,
-        reason: verdict.reason.map(str::to_owned),
-        exit_code: None,
-        signal: None,
-        finished_at,
-        duration_ms: 0,
-        pid: None,
-        output: Vec::new(),
-        output_index: "[]".into(),
-        bytes: (0, 0),
-        leftovers: None,
-        was_killed: false,
-        note: None,
         last_error: verdict.error.as_ref().map(|error| secrets.mask(error)),
-        update,
         pause_after: job.catch_up.pause_after,
+        ..of_no_task(&claimed.run, claimed.fence, finished_at, verdict, update)
     };
     let mut stopped_by = None;
     let mut has_unkillable = false;
@@ -300,13 +323,16 @@ fn attempted(
         stopped_by,
         has_unkillable,
         guard,
+        recorded: None,
+        is_idle: false,
     }
 }
 
-/// Records the end of a run, trying again for a while.
-pub(super) fn record(start: &mut Start<'_>, finish: &Finish) -> Record {
-    match try_to_record(start, finish) {
-        Ok(Recorded::Done { is_paused }) => Record::Written { is_paused },
+/// Records the end of a run, trying again for a while, unless that was done with the work.
+pub(super) fn record(start: &mut Start<'_>, finish: &Finish, recorded: Option<Recorded>) -> Record {
+    match recorded.map_or_else(|| try_to_record(start, finish), Ok) {
+        Ok(Recorded::Done { is_paused, update }) => Record::Written { is_paused, update },
+        Ok(Recorded::CompletedEarly) => Record::Early,
         Ok(Recorded::TooLate) => Record::TooLate,
         Err(error) => Record::Failed {
             kept: spooled::keep(start, finish, &error),
@@ -315,23 +341,107 @@ pub(super) fn record(start: &mut Start<'_>, finish: &Finish) -> Record {
     }
 }
 
+/// The end of a run without a task of its own.
+fn of_no_task(
+    run: &str,
+    fence: i64,
+    finished_at: Instant,
+    verdict: &Verdict,
+    update: Update,
+) -> Finish {
+    Finish {
+        run: run.to_owned(),
+        task: None,
+        drained: None,
+        token: String::new(),
+        fence,
+        outcome: verdict.outcome,
+        reason: verdict.reason.map(str::to_owned),
+        exit_code: None,
+        signal: None,
+        finished_at,
+        duration_ms: 0,
+        pid: None,
+        output: Vec::new(),
+        output_index: "[]".into(),
+        bytes: (0, 0),
+        leftovers: None,
+        was_killed: false,
+        note: None,
+        last_error: verdict.error.clone(),
+        update,
+        pause_after: None,
+    }
+}
+
+/// The end of a run that worked off ad-hoc tasks since `began`.
+pub(super) fn of_drain(drain: &Drain, verdict: &Verdict, began: Moment) -> Finish {
+    let update = Update {
+        status: Status::Succeeded,
+        reason: None,
+        due_at: drain.started_at,
+        attempts: 0,
+        interruptions: 0,
+    };
+    let mut finish = of_no_task(&drain.run, drain.fence, drain.started_at, verdict, update);
+    finish.ended_after(drain.started_at, began.elapsed());
+    finish
+}
+
+/// An attempt since `began` for which no process was started.
+pub(super) fn without_process(
+    job: &Job,
+    claimed: &Claimed,
+    began: Moment,
+    verdict: &Verdict,
+) -> Attempted {
+    let took = TimeDelta::milliseconds(elapsed_ms(began.elapsed()));
+    let finished_at = claimed.started_at + took;
+    let mut over = attempted(
+        job,
+        claimed,
+        finished_at,
+        verdict,
+        None,
+        &Secrets::default(),
+    );
+    over.finish.ended_after(claimed.started_at, began.elapsed());
+    over
+}
+
 /// Says how a run ended, last, and what became of its record.
 pub(super) fn say(job: &Job, claimed: &Claimed, finish: &Finish, record: &Record) {
     let run = claimed.run.as_str();
     match record {
-        Record::Written { is_paused } => {
+        Record::Written { is_paused, .. } => {
             if *is_paused {
                 report::run::say_paused_by_failures(job);
             }
             report::run::say_finished(job, claimed, finish);
         }
+        Record::Early => report::run::say_completed_early(job, claimed, finish),
         Record::TooLate => {
-            let message =
-                "its result came too late: another run has taken over, or its lock was freed";
-            tracing::error!(job = job.name, run, "{message}");
+            tracing::error!(job = job.name, run, "{TOO_LATE}");
         }
         Record::Failed { error, kept } => {
             report::run::not_recorded(job, claimed, finish);
+            let outcome = finish.outcome;
+            tracing::error!(
+                job = job.name,
+                run,
+                "its outcome ({outcome}) could not be recorded: {error}; {kept}"
+            );
+        }
+    }
+}
+
+/// Says how a run ended that worked off ad-hoc tasks, and what became of its record.
+pub(super) fn say_drained(job: &Job, finish: &Finish, record: &Record) {
+    let run = finish.run.as_str();
+    match record {
+        Record::Written { .. } | Record::Early => report::run::say_drained(job, finish),
+        Record::TooLate => tracing::error!(job = job.name, run, "{TOO_LATE}"),
+        Record::Failed { error, kept } => {
             let outcome = finish.outcome;
             tracing::error!(
                 job = job.name,

@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::exec::{Attempt, Holder, Leash, LockFile, Signals};
 use crate::plain;
 use crate::report::text;
+use crate::store::work::Watch;
 use crate::store::{Beat, Holding, Keeper, Lock, Locked, Locking, SILENCE, StoreError};
 
 /// Between two looks for a free place.
@@ -83,6 +84,12 @@ impl Held {
     /// Until when they are surely held between hosts.
     pub(super) fn leash(&self) -> Option<&Leash> {
         self.between_hosts.as_ref().map(|held| &held.leash)
+    }
+
+    /// Whether what is done under them has to stop at once: jobrun was told to, or they cannot be relied on.
+    pub(super) fn watch(&self, signals: &Signals) -> Watch {
+        let (stop, leash) = (signals.watch(), self.leash().cloned());
+        Arc::new(move || stop() || leash.as_ref().is_some_and(Leash::has_ended))
     }
 
     /// Why they are not held any more, if so.

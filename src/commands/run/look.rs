@@ -8,7 +8,7 @@ use super::after::{self, Blocker};
 use super::start::Start;
 use crate::config::Config;
 use crate::domain::decide::{self, Ask, Decision};
-use crate::domain::job::{Job, Policy};
+use crate::domain::job::{Job, Policy, Runners};
 use crate::domain::lifecycle::Status;
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Spec, State};
@@ -50,6 +50,7 @@ impl Start<'_> {
             now,
             spec: timetable.map(|timetable| (timetable.fingerprint(), Spec::of(timetable))),
             pause_after: self.job.catch_up.pause_after,
+            is_shared: self.job.draining.runners == Runners::Many,
             start_grace: self.job.catch_up.start_grace,
             run: Uuid::now_v7().to_string(),
             token: Uuid::new_v4().simple().to_string(),

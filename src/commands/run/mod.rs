@@ -3,12 +3,16 @@
 pub mod after;
 mod attempt;
 mod checkpoints;
+mod drain;
 mod dry;
+mod fan_out;
 mod locks;
 mod look;
 mod many;
+mod rate;
 mod slot;
 mod spooled;
+mod sql;
 mod start;
 #[cfg(test)]
 mod tests;

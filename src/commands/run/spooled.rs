@@ -53,7 +53,7 @@ fn record_one(start: &mut Start<'_>, kept: &Kept) -> Result<(), Error> {
         recorded => recorded?,
     };
     match recorded {
-        Recorded::Done { .. } => {
+        Recorded::Done { .. } | Recorded::CompletedEarly => {
             let outcome = finish.outcome;
             tracing::warn!(
                 job,

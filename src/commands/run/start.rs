@@ -7,6 +7,8 @@ use uuid::Uuid;
 
 use super::attempt::{self, Record};
 use super::checkpoints::Checkpoints;
+use super::drain::{self, Work};
+use super::fan_out;
 use super::locks::{self, Held};
 use super::{Patience, say_busy, spooled};
 use crate::commands::{environment, output_index, process_names};
@@ -21,7 +23,8 @@ use crate::exec::{self, Holder, LiveStream, Signals, Sink};
 use crate::report;
 use crate::report::text;
 use crate::store::spool::Spool;
-use crate::store::{Claimed, Event, Finish, Position, Runner, Store};
+use crate::store::work::Shard;
+use crate::store::{Claimed, Drain, Event, Finish, Position, Runner, Store};
 
 /// A start of a job.
 pub(super) struct Start<'a> {
@@ -38,7 +41,9 @@ pub(super) struct Start<'a> {
     is_json: bool,
     /// Kept output is passed on after a run that did not succeed.
     is_replayed: bool,
-    began: Moment,
+    pub(super) began: Moment,
+    /// The share of the keys that is worked off; none: all.
+    pub(super) shard: Option<Shard>,
     /// The task whose failure the termination message tells.
     failure_told: Option<i64>,
     /// The last slot that this start came early for.
@@ -60,6 +65,23 @@ pub(super) struct Tally {
     pub(super) slots: u32,
     /// How each task that was tried last ended here, in the order of their first try.
     pub(super) tasks: Vec<(i64, Option<Failure>)>,
+    /// How the newest run ended.
+    pub(super) last_outcome: Outcome,
+}
+
+impl Tally {
+    /// Counts a run that worked off ad-hoc tasks: as one task, which is none of the store's.
+    fn count_drained(&mut self, finish: &Finish, failure: Option<Failure>) {
+        /// The store numbers tasks from 1.
+        const AD_HOC: i64 = 0;
+        let drained = finish.drained.unwrap_or_default();
+        self.succeeded += drained.done;
+        self.failed += drained.failed;
+        match self.tasks.iter_mut().find(|(task, _)| *task == AD_HOC) {
+            Some((_, last)) => *last = last.or(failure),
+            None => self.tasks.push((AD_HOC, failure)),
+        }
+    }
 }
 
 /// How the work under one hold of the lock ended.
@@ -105,6 +127,7 @@ impl<'a> Start<'a> {
             is_json,
             is_replayed: output == Output::OnFailure,
             began: Moment::now(),
+            shard: None,
             failure_told: None,
             early_until: None,
             position: Position::default(),
@@ -394,6 +417,12 @@ impl<'a> Start<'a> {
             let (ask, _) = self.ask(now)?;
             let stepped = self.step_at(now, ask)?;
             self.tally.owed = stepped.owed;
+            if let Some(drain) = &stepped.drain {
+                match self.work_off_ad_hoc(held, drain) {
+                    ControlFlow::Break(ending) => return Ok((Worked::Ended(ending), seen)),
+                    ControlFlow::Continue(()) => continue,
+                }
+            }
             let Some(claimed) = stepped.claimed else {
                 match self.wait(held, stepped.then)? {
                     Some(worked) => return Ok((worked, seen)),
@@ -426,11 +455,51 @@ impl<'a> Start<'a> {
         }
     }
 
+    /// One of many tasks that a command is run for: where it leaves it, or the ending of the start; and its outcome.
+    pub(super) fn attempt_item(
+        &mut self,
+        held: &mut Held,
+        claimed: &Claimed,
+    ) -> (ControlFlow<Ending, Status>, Outcome) {
+        let flow = self.attempt(held, claimed);
+        (flow, self.tally.last_outcome)
+    }
+
+    /// Works off ad-hoc tasks; the ending of the start if it ends with it.
+    fn work_off_ad_hoc(&mut self, held: &mut Held, drain: &Drain) -> ControlFlow<Ending> {
+        self.announce(held, Some(drain.run.clone()), drain.started_at);
+        self.store.settle();
+        let (work, began) = (Work::of_drain(self, drain), Moment::now());
+        let drained = drain::work_off(self, held, &work);
+        let verdict = fan_out::verdict_of(&drained, held);
+        let mut finish = attempt::of_drain(drain, &verdict, began);
+        finish.drained = Some(drained.counts());
+        let record = attempt::record(self, &finish, None);
+        attempt::say_drained(self.job, &finish, &record);
+        self.tally.count_drained(&finish, verdict.failure);
+        let is_stopped = self.signals.stop_requested();
+        match record {
+            Record::TooLate => ControlFlow::Break(Ending::LockLost),
+            _ if verdict.outcome == Outcome::LockLost => ControlFlow::Break(Ending::LockLost),
+            Record::Failed { .. } => ControlFlow::Break(match self.ending() {
+                Ending::Done => Ending::NotRecorded,
+                ending => ending,
+            }),
+            Record::Written { .. } | Record::Early => match is_stopped {
+                Some(signal) => ControlFlow::Break(Ending::Stopped { signal }),
+                None if drained.is_idle() || drained.error.is_some() => {
+                    ControlFlow::Break(self.ending())
+                }
+                None => ControlFlow::Continue(()),
+            },
+        }
+    }
+
     /// One run: announced, supervised, recorded. Where it leaves its task, or the ending of the start if it ends with it.
     fn attempt(&mut self, held: &mut Held, claimed: &Claimed) -> ControlFlow<Ending, Status> {
         self.announce(held, Some(claimed.run.clone()), claimed.started_at);
         report::run::say_started(self.job, claimed, claimed.started_at);
-        let mut ended = attempt::supervise(self, held, claimed);
+        let mut ended = attempt::work_on(self, held, claimed);
         if ended.finish.outcome == Outcome::LockLost {
             let loss = held.loss().unwrap_or_default();
             let run = claimed.run.as_str();
@@ -440,7 +509,14 @@ impl<'a> Start<'a> {
                 "lost its lock, and its work was ended: {loss}"
             );
         }
-        let record = attempt::record(self, &ended.finish);
+        let record = attempt::record(self, &ended.finish, ended.recorded.take());
+        if let Record::Written {
+            update: Some(update),
+            ..
+        } = &record
+        {
+            ended.finish.update = update.clone();
+        }
         self.replay(claimed, &ended.finish);
         attempt::say(self.job, claimed, &ended.finish, &record);
         self.leave_word(claimed, &ended.finish);
@@ -449,6 +525,11 @@ impl<'a> Start<'a> {
         }
         // From here on the locks are held by this process alone.
         drop(ended.guard.take());
+        if matches!(record, Record::Early) {
+            ended.finish.outcome = Outcome::Succeeded;
+            ended.finish.update.status = Status::Succeeded;
+            ended.failure = None;
+        }
         let is_given_up = ended.finish.update.status == Status::Failed;
         let given_up = is_given_up.then_some(Failure::Interrupted);
         // "Not yet" is a failure only when it is given up.
@@ -469,6 +550,7 @@ impl<'a> Start<'a> {
                 // What cannot be killed keeps the lock, so nothing more may start beside it.
                 stopped.or(ended.has_unkillable.then(|| self.ending()))
             }
+            Record::Early => None,
             Record::TooLate => Some(Ending::LockLost),
             Record::Failed { .. } => Some(match self.ending() {
                 Ending::Done => Ending::NotRecorded,
@@ -477,6 +559,10 @@ impl<'a> Start<'a> {
         };
         match ending {
             Some(ending) => ControlFlow::Break(ending),
+            // Somebody else is at the items that are left.
+            None if ended.is_idle && ended.finish.update.status == Status::Pending => {
+                ControlFlow::Break(self.ending())
+            }
             None => ControlFlow::Continue(ended.finish.update.status),
         }
     }
@@ -517,12 +603,17 @@ impl<'a> Start<'a> {
             | Outcome::Lost
             | Outcome::LockLost => tally.failed += 1,
         }
+        tally.last_outcome = finish.outcome;
+        // The run of the many counts for each of them.
+        let is_item = claimed.task.is_item();
         match tally
             .tasks
             .iter_mut()
+            .filter(|_| !is_item)
             .find(|(task, _)| *task == claimed.task.id)
         {
             Some((_, last)) => *last = failure,
+            None if is_item => {}
             None => tally.tasks.push((claimed.task.id, failure)),
         }
         if self.is_json {

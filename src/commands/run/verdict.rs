@@ -3,11 +3,14 @@
 use serde_json::json;
 
 use crate::domain::job::Job;
-use crate::domain::lifecycle::{End, Outcome};
+use crate::domain::lifecycle::{End, ITEMS_FAILED, Outcome};
 use crate::domain::schedule::Instant;
 use crate::error::Failure;
 use crate::exec::{Ended, Exit, How, Secrets, StartFailure};
 use crate::plain;
+use crate::report::text;
+use crate::store::StoreError;
+use crate::store::work::{Trouble, TroubleKind};
 
 /// The signal the kernel ends a process with for want of memory.
 const KILL: i32 = 9;
@@ -30,13 +33,29 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    fn succeeded() -> Self {
+    pub(super) fn succeeded() -> Self {
         Self {
             outcome: Outcome::Succeeded,
             reason: None,
             error: None,
             failure: None,
             is_fatal: false,
+        }
+    }
+
+    /// A run in which some of many tasks failed.
+    pub(super) fn items_failed(done: u64, failed: u64) -> Self {
+        let error = format!("{failed} of {} failed", text::count(done + failed, "item"));
+        Self::failed(ITEMS_FAILED, error, Failure::Code(1))
+    }
+
+    /// A run all of whose tasks said "not yet".
+    pub(super) fn snoozed(error: String) -> Self {
+        Self {
+            outcome: Outcome::Snoozed,
+            reason: Some("not_yet"),
+            error: Some(error),
+            ..Self::succeeded()
         }
     }
 
@@ -51,7 +70,7 @@ impl Verdict {
         }
     }
 
-    fn interrupted(reason: &'static str, error: String) -> Self {
+    pub(super) fn interrupted(reason: &'static str, error: String) -> Self {
         Self {
             outcome: Outcome::Interrupted,
             failure: None,
@@ -68,6 +87,27 @@ impl Verdict {
             at,
         }
     }
+}
+
+/// What SQL that was not done means for its job.
+pub(super) fn of_trouble(trouble: &Trouble) -> Verdict {
+    let failed = |reason| Verdict::failed(reason, trouble.text.clone(), Failure::Code(1));
+    match trouble.kind {
+        TroubleKind::Refused => failed("sql_error"),
+        TroubleKind::Rows => failed("expect_rows"),
+        TroubleKind::NoValue => failed("no_value"),
+        TroubleKind::TimedOut => Verdict {
+            outcome: Outcome::TimedOut,
+            ..Verdict::failed("timeout", trouble.text.clone(), Failure::TimedOut)
+        },
+        TroubleKind::Stopped => Verdict::interrupted("stopped", "jobrun was told to stop".into()),
+        TroubleKind::LeaseLost => lock_lost(),
+    }
+}
+
+/// The store could not be used, and nothing is known to have been done.
+pub(super) fn store_away(error: &StoreError) -> Verdict {
+    Verdict::interrupted("store_error", error.to_string())
 }
 
 /// What the end of a command means for its job.

@@ -79,6 +79,7 @@ CREATE TABLE jobrun.run (
     backend_pid  bigint,
     tz_version   text NOT NULL,
     fence        bigint NOT NULL,
+    lease        text,
     items_done   bigint,
     items_failed bigint,
     output       bytea,
@@ -143,3 +144,56 @@ CREATE TABLE jobrun.event (
     note   text
 );
 CREATE INDEX event_job ON jobrun.event (job, id);
+
+-- Asked at the end of a transaction with a job's own SQL: whether the lease is still that which it was begun under.
+CREATE FUNCTION jobrun.require_lease(lock_name text, lock_fence bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM jobrun.lease WHERE name = lock_name AND fence = lock_fence AND lease_until > clock_timestamp();
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'jobrun: another start has taken over' USING ERRCODE = 'JR001';
+    END IF;
+END $$;
+
+-- A command's own done-mark, in its own transaction.
+CREATE FUNCTION jobrun.complete(token text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE jobrun.task SET status = 'succeeded', reason = NULL, completed_at = clock_timestamp(), checkpoint = NULL
+    WHERE claim_token = complete.token AND status = 'running';
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'jobrun: the attempt is no longer the current one' USING ERRCODE = 'JR002';
+    END IF;
+END $$;
+
+-- How far a command is, saved in its own transaction.
+CREATE FUNCTION jobrun.checkpoint(token text, value text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE jobrun.task SET checkpoint = checkpoint.value
+    WHERE claim_token = checkpoint.token AND status = 'running';
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'jobrun: the attempt is no longer the current one' USING ERRCODE = 'JR002';
+    END IF;
+END $$;
+
+-- An ad-hoc task of a job, made in the caller's transaction unless there is one of that key: which it is, whether it was
+-- made now, and where it stands.
+CREATE FUNCTION jobrun.enqueue(job text, key text, payload jsonb DEFAULT NULL, due_at timestamptz DEFAULT NULL)
+RETURNS TABLE (id bigint, is_new boolean, status text) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY INSERT INTO jobrun.task AS t (job, key, payload, due_at)
+        VALUES (enqueue.job, enqueue.key, enqueue.payload, coalesce(enqueue.due_at, clock_timestamp()))
+        ON CONFLICT (job, key) WHERE slot IS NULL DO NOTHING RETURNING t.id, true, t.status;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT t.id, false, t.status FROM jobrun.task t
+            WHERE t.job = enqueue.job AND t.key = enqueue.key AND t.slot IS NULL;
+    END IF;
+END $$;
+
+-- Leaves out an ad-hoc task that nobody is at; whether there was one to be left out.
+CREATE FUNCTION jobrun.cancel(job text, key text) RETURNS boolean LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    UPDATE jobrun.task t SET status = 'skipped', reason = 'manual', completed_at = clock_timestamp()
+    WHERE t.job = cancel.job AND t.key = cancel.key AND t.slot IS NULL AND t.status IN ('pending', 'failed');
+    RETURN FOUND;
+END $$;

@@ -29,7 +29,10 @@ enum Heard {
 
 impl Postgres {
     /// How something is done over the session, which is made anew if there is none that can be relied on.
-    fn over_the_line<T, M, W>(&self, work: W) -> impl FnOnce(&Sender<M>) -> Answer<T> + use<T, M, W>
+    pub(super) fn over_the_line<T, M, W>(
+        &self,
+        work: W,
+    ) -> impl FnOnce(&Sender<M>) -> Answer<T> + use<T, M, W>
     where
         W: FnOnce(&mut Session, &Sender<M>) -> Answer<T>,
     {
@@ -53,7 +56,7 @@ impl Postgres {
     }
 
     /// What became of it; a server that does not answer is given up, and its line with it.
-    fn heard<T>(&mut self, answer: Option<Answer<T>>) -> Answer<T> {
+    pub(super) fn heard<T>(&mut self, answer: Option<Answer<T>>) -> Answer<T> {
         self.used_at = since_boot();
         answer.unwrap_or_else(|| {
             self.line = Line::default();
@@ -103,7 +106,7 @@ impl Postgres {
             |fault| match fault {
                 Fault::Away(_) => true,
                 Fault::Server(error) => session::is_broken(error),
-                Fault::Row(_) | Fault::LeaseLost => false,
+                Fault::Row(_) | Fault::LeaseLost | Fault::Work(_) | Fault::Unknown => false,
             },
             |store| {
                 let work = work.clone();

@@ -51,7 +51,19 @@ impl Hand {
     pub(super) fn call<M: Send + 'static, T>(
         &mut self,
         work: impl FnOnce(&Sender<M>) + Send + 'static,
+        hear: impl FnMut(M) -> Option<T>,
+    ) -> Option<T> {
+        let (stop, limit) = (self.stop.clone(), self.limit);
+        self.call_while(work, hear, limit, &mut || stop())
+    }
+
+    /// The same within another limit, and for a moment longer once `stop` says so, which is asked now and then.
+    pub(super) fn call_while<M: Send + 'static, T>(
+        &mut self,
+        work: impl FnOnce(&Sender<M>) + Send + 'static,
         mut hear: impl FnMut(M) -> Option<T>,
+        limit: Duration,
+        stop: &mut dyn FnMut() -> bool,
     ) -> Option<T> {
         let (says, said) = channel();
         let work = Box::new(move || work(&says));
@@ -68,10 +80,10 @@ impl Hand {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if (self.stop)() {
+            if stop() {
                 stopped.get_or_insert_with(Instant::now);
             }
-            let is_late = began.elapsed() >= self.limit;
+            let is_late = began.elapsed() >= limit;
             if is_late || stopped.is_some_and(|stopped| stopped.elapsed() >= LIMIT_STOPPED) {
                 break;
             }

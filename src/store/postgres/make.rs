@@ -80,6 +80,7 @@ pub(super) fn insert_slots(
 /// The task of one slot, to be run by hand with a new budget: made if there is none, opened again if there is.
 pub(super) fn reopen_slot(session: &mut Session, step: &Step, planned: &Planned) -> Answer<Task> {
     let slot = planned.slot;
+    reopen_items(session, &step.look.job, slot.at, step.now)?;
     let sql = format!(
         "WITH t AS (
              INSERT INTO jobrun.task AS t (job, slot, nominal, is_fixed_time, due_at, trigger, interval_start, created_at)
@@ -126,4 +127,15 @@ pub(super) fn task(session: &mut Session, id: i64) -> Answer<Option<Task>> {
 #[allow(clippy::needless_pass_by_value, reason = "as map_err hands it over")]
 fn unwritable(error: serde_json::Error) -> super::session::Fault {
     super::session::Fault::Row(error.to_string())
+}
+
+/// The items of a slot once more, with a new budget: all of a slot that had succeeded, else those that failed.
+fn reopen_items(session: &mut Session, job: &str, slot: Instant, now: Instant) -> Answer<()> {
+    let sql = "UPDATE jobrun.task SET status = 'pending', reason = NULL, attempts = 0, interruptions = 0, due_at = $3,
+                      completed_at = NULL, first_tried_at = NULL
+               WHERE job = $1 AND slot = $2 AND key <> '' AND (status = 'failed' OR (status = 'succeeded'
+                 AND EXISTS (SELECT FROM jobrun.task o WHERE o.job = $1 AND o.slot = $2 AND o.key = ''
+                             AND o.status = 'succeeded')))";
+    session.execute(sql, &[text(&job), time(&slot), time(&now)])?;
+    Ok(())
 }

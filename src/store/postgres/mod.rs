@@ -7,8 +7,10 @@ mod asking;
 mod by_hand;
 mod checkpoint;
 pub mod connect;
+mod effect;
 mod finish;
 mod hand;
+mod items;
 mod keeper;
 mod lease;
 mod line;
@@ -30,9 +32,10 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::work::{Effect, Generated, Generation, ItemClaim, Miss, Performed, Take, Taken, Watch};
 use super::{
-    AtWork, Event, Finish, Holding, Locked, Locking, Look, Position, Recorded, Run, SlotTask, Step,
-    Stepped, Store, StoreError, Summary, Told,
+    AtWork, Claimed, Event, Finish, Holding, Locked, Locking, Look, Position, Recorded, Run,
+    SlotTask, Step, Stepped, Store, StoreError, Summary, Told,
 };
 use crate::clock::since_boot;
 use crate::domain::decide::Decision;
@@ -200,6 +203,47 @@ impl Store for Postgres {
                 session.write(|session| finish::finish(session, &finish, &holder))
             }
         })
+    }
+
+    fn perform(
+        &mut self,
+        effect: &Effect,
+        claimed: &Claimed,
+        finish: &Finish,
+        watch: &Watch,
+    ) -> Result<Performed, StoreError> {
+        items::perform(self, effect, claimed, finish, watch)
+    }
+
+    fn generate(
+        &mut self,
+        generation: &Generation,
+        watch: &Watch,
+    ) -> Result<Generated, StoreError> {
+        items::generate(self, generation, watch)
+    }
+
+    fn work_off(
+        &mut self,
+        effect: &Effect,
+        take: &Take,
+        watch: &Watch,
+    ) -> Result<Taken, StoreError> {
+        items::work_off(self, effect, take, watch)
+    }
+
+    fn miss(&mut self, miss: &Miss) -> Result<bool, StoreError> {
+        let miss = miss.clone();
+        self.write(move |session| items::miss(session, &miss))
+    }
+
+    fn claim_item(&mut self, claim: &ItemClaim) -> Result<Option<Claimed>, StoreError> {
+        let claim = claim.clone();
+        self.write(move |session| items::claim(session, &claim))
+    }
+
+    fn task(&mut self, id: i64) -> Result<Option<Task>, StoreError> {
+        self.ask(move |session| make::task(session, id))
     }
 
     fn count_busy(&mut self, job: &str, now: Instant) -> Result<(), StoreError> {

@@ -1,13 +1,16 @@
 //! A session with the server: what is asked over it, in how many round trips, and what goes wrong with it.
 
-use postgres::Client;
+use std::collections::HashMap;
+
 use postgres::error::SqlState;
 use postgres::types::{ToSql, Type};
+use postgres::{Client, Statement};
 use serde::de::DeserializeOwned;
 
 use crate::domain::schedule::Instant;
 use crate::plain;
 use crate::store::StoreError;
+use crate::store::work::Trouble;
 
 /// The schema that the SQL of this module names; another one takes its place.
 pub(in crate::store) const DEFAULT_SCHEMA: &str = "jobrun";
@@ -78,6 +81,10 @@ pub(super) enum Fault {
     Row(String),
     /// Somebody else has the lease, or nobody any more.
     LeaseLost,
+    /// A job's own SQL.
+    Work(Trouble),
+    /// The connection was lost while a transaction was committed: it may be so or not.
+    Unknown,
     /// There is no session to be had.
     Away(StoreError),
 }
@@ -93,6 +100,8 @@ pub(super) type Answer<T> = Result<T, Fault>;
 /// A client, and the schema its statements are about.
 pub(super) struct Session {
     pub(super) client: Client,
+    /// Statements that are run again and again.
+    prepared: HashMap<String, Statement>,
     /// Quoted; none if it is the default one.
     schema: Option<String>,
     /// Its process at the server.
@@ -106,6 +115,7 @@ impl Session {
         let schema = (schema != DEFAULT_SCHEMA).then(|| quoted(schema));
         Self {
             client,
+            prepared: HashMap::new(),
             schema,
             backend: 0,
             is_own: false,
@@ -113,11 +123,31 @@ impl Session {
     }
 
     /// The statement, about the schema in use.
-    fn about(&self, sql: &str) -> String {
+    pub(super) fn about(&self, sql: &str) -> String {
         match &self.schema {
             Some(schema) => sql.replace("jobrun.", &format!("{schema}.")),
             None => sql.to_owned(),
         }
+    }
+
+    /// A statement made ready to be run again and again.
+    pub(super) fn prepared(&mut self, sql: &str) -> Answer<Statement> {
+        if let Some(statement) = self.prepared.get(sql) {
+            return Ok(statement.clone());
+        }
+        let statement = self.client.prepare(&self.about(sql))?;
+        self.prepared.insert(sql.to_owned(), statement.clone());
+        Ok(statement)
+    }
+
+    /// A statement of the job, as it is, made ready to be run again and again.
+    pub(super) fn prepared_as_is(&mut self, sql: &str) -> Result<Statement, postgres::Error> {
+        if let Some(statement) = self.prepared.get(sql) {
+            return Ok(statement.clone());
+        }
+        let statement = self.client.prepare(sql)?;
+        self.prepared.insert(sql.to_owned(), statement.clone());
+        Ok(statement)
     }
 
     /// Statements without values, in one round trip.
@@ -177,8 +207,13 @@ impl Session {
     /// Begins a transaction. In a session that a pooler may give to others what is set holds for the transaction only,
     /// so that nothing is left with them.
     fn begin(&mut self) -> Answer<()> {
+        self.begin_with("")
+    }
+
+    /// Begins a transaction in which also `settings` hold.
+    pub(super) fn begin_with(&mut self, settings: &str) -> Answer<()> {
         if self.is_own {
-            return Ok(self.client.batch_execute("BEGIN")?);
+            return Ok(self.client.batch_execute(&format!("BEGIN{settings}"))?);
         }
         let mut begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE".to_owned();
         for (name, value) in SETTINGS {
@@ -186,7 +221,7 @@ impl Session {
                 begin = format!("{begin}; SET LOCAL {name} = '{value}'");
             }
         }
-        Ok(self.client.batch_execute(&begin)?)
+        Ok(self.client.batch_execute(&format!("{begin}{settings}"))?)
     }
 
     /// Makes it a session whose settings hold, after a pooler was found to keep it for us.
@@ -268,6 +303,13 @@ pub(super) fn store_error(place: &str, fault: Fault) -> StoreError {
             let mut lost = StoreError::new(place, message);
             lost.is_lock_lost = true;
             lost
+        }
+        Fault::Work(trouble) => StoreError::new(place, trouble.text),
+        Fault::Unknown => {
+            let message = "the connection was lost while it committed";
+            let mut unknown = StoreError::new(place, message);
+            unknown.is_passing = true;
+            unknown
         }
     }
 }

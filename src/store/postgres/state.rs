@@ -48,18 +48,16 @@ pub(super) fn position(session: &mut Session, job: &str, now: Instant) -> Answer
             EXISTS (SELECT FROM jobrun.task
                     WHERE job = $1 AND (status = 'running' OR (status = 'pending' AND trigger = 'manual'))),
             EXISTS (SELECT FROM jobrun.pause WHERE job = $1 AND (until_at IS NULL OR until_at > $2))
-         FROM jobrun.job j WHERE j.job = $1";
+         FROM (SELECT) one LEFT JOIN jobrun.job j ON j.job = $1";
+    // There may be ad-hoc tasks of a job that no start has seen.
     let rows = session.query(sql, &[text(&job), time(&now)])?;
-    // Of a job that was never seen there is nothing else: all that writes about one makes its row first.
-    let Some(row) = rows.first() else {
-        return Ok(Position::default());
-    };
+    let row = rows.first().ok_or_else(|| no_row("the job"))?;
     let (has_pending, may_be_at_work, is_paused): (bool, bool, bool) =
         (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
-    let busy_count: i64 = row.try_get(1)?;
+    let busy_count: Option<i64> = row.try_get(1)?;
     Ok(Position {
         cursor: row.try_get(0)?,
-        busy_count: busy_count.unsigned_abs(),
+        busy_count: busy_count.unwrap_or(0).unsigned_abs(),
         pause: if is_paused {
             pauses(session, job, None, now)?.active
         } else {

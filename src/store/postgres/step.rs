@@ -1,14 +1,15 @@
 //! Carrying out decisions: planning and claiming.
 
 use super::make::{insert_slots, make_manual, reopen_slot, task};
-use super::session::{Answer, Bound, Fault, Session, no_row, number, small, text, time};
-use super::{pause, state};
+use super::session::{Answer, Bound, Fault, Session, flag, no_row, number, small, text, time};
+use super::{effect, pause, state};
 use crate::domain::decide::{Claim, Decision, Recovered, Then};
 use crate::domain::due::Plan;
 use crate::domain::lifecycle::{Status, Trigger, Update};
 use crate::domain::schedule::Instant;
 use crate::domain::state::{State, Task, Version};
-use crate::store::{Claimed, Step, Stepped};
+use crate::store::work::ItemClaim;
+use crate::store::{Claimed, Drain, Step, Stepped};
 
 pub(super) fn step(
     session: &mut Session,
@@ -28,6 +29,7 @@ pub(super) fn step(
             recovered: Vec::new(),
             plan: None,
             claimed,
+            drain: None,
             then: Then::LookAgain,
             owed: 0,
         });
@@ -39,6 +41,11 @@ pub(super) fn step(
             pause::after_failures(session, recovered.task.id, limit, step.now)?;
         }
     }
+    let dead = decision
+        .recovered
+        .iter()
+        .filter_map(|lost| lost.run.as_deref());
+    effect::end_sessions(session, dead)?;
     if decision.changes() && !is_seen {
         see_job(session, &step.look.job, step.now)?;
     }
@@ -54,10 +61,17 @@ pub(super) fn step(
         Some(Claim::Planned(place)) => planned.into_iter().nth(place).flatten(),
         Some(Claim::Manual) => Some(make_manual(session, step)?),
         Some(Claim::Slot(planned)) => Some(reopen_slot(session, step, &planned)?),
+        Some(Claim::AdHoc) => {
+            let drain = drain(session, step)?;
+            return Ok(Stepped::of(decision, None, Some(drain)));
+        }
         None => None,
     };
-    let claimed = task.map(|task| claim(session, step, task)).transpose()?;
-    Ok(Stepped::of(decision, claimed))
+    let claimed = match task {
+        Some(task) if step.is_shared && task.items.is_some() => Some(join(session, step, task)?),
+        task => task.map(|task| claim(session, step, task)).transpose()?,
+    };
+    Ok(Stepped::of(decision, claimed, None))
 }
 
 /// Holds on to the lease and to the job's row until the transaction ends: whoever would take the lease over waits for that.
@@ -231,13 +245,13 @@ fn claim(session: &mut Session, step: &Step, task: Task) -> Answer<Claimed> {
     let claimed = step.claimed(task);
     // Whoever holds the lock is the only runner: any other run that says it is running is not.
     let sql = "WITH lost AS (UPDATE jobrun.run SET outcome = 'lost', reason = 'runner_died', finished_at = $3
-                   WHERE job = $1 AND outcome = 'running'),
+                   WHERE job = $1 AND outcome = 'running' AND NOT $13),
                lease AS (UPDATE jobrun.lease SET run_id = $2 WHERE name = $1 AND holder = $4 RETURNING fence),
                task AS (UPDATE jobrun.task SET status = 'running', runs = runs + 1, claim_token = $5, claim_lease = $6,
                    first_tried_at = coalesce(first_tried_at, $3) WHERE id = $7 RETURNING id, slot, key)
                INSERT INTO jobrun.run (id, job, task_id, slot, key, attempt, trigger, outcome, started_at, host, pid,
-                                       tz_version, fence)
-               SELECT $2, $1, task.id, task.slot, task.key, $8, $9, 'running', $3, $10, $11, $12, lease.fence
+                                       tz_version, fence, lease)
+               SELECT $2, $1, task.id, task.slot, task.key, $8, $9, 'running', $3, $10, $11, $12, lease.fence, $6
                FROM task, lease RETURNING fence";
     let (attempt, pid) = (claimed.attempt.cast_signed(), i64::from(step.runner.pid));
     let word = claimed.trigger.word();
@@ -254,6 +268,7 @@ fn claim(session: &mut Session, step: &Step, task: Task) -> Answer<Claimed> {
         text(&step.runner.host),
         number(&pid),
         text(&step.runner.tz_version),
+        flag(&step.is_shared),
     ];
     let rows = session.query(sql, &values)?;
     let row = rows.first().ok_or(Fault::LeaseLost)?;
@@ -261,4 +276,99 @@ fn claim(session: &mut Session, step: &Step, task: Task) -> Answer<Claimed> {
         fence: row.try_get(0)?,
         ..claimed
     })
+}
+
+/// Starts the row of a run at the items of a slot that others may be at as well.
+fn join(session: &mut Session, step: &Step, task: Task) -> Answer<Claimed> {
+    let claimed = step.claimed(task);
+    let fence = insert_drain(session, step, Some(&claimed))?;
+    Ok(Claimed { fence, ..claimed })
+}
+
+/// Starts the row of a run that works off ad-hoc tasks.
+fn drain(session: &mut Session, step: &Step) -> Answer<Drain> {
+    if !step.is_shared {
+        let dead = "SELECT id FROM jobrun.run WHERE job = $1 AND outcome = 'running'";
+        let dead = session.query(dead, &[text(&step.look.job)])?;
+        let dead = dead
+            .iter()
+            .map(|row| row.try_get(0))
+            .collect::<Result<Vec<&str>, _>>()?;
+        effect::end_sessions(session, dead.into_iter())?;
+    }
+    let fence = insert_drain(session, step, None)?;
+    Ok(Drain {
+        run: step.run.clone(),
+        fence,
+        started_at: step.now,
+    })
+}
+
+/// Starts the row of a run that works off many tasks: of a slot, or ad-hoc ones.
+fn insert_drain(session: &mut Session, step: &Step, of: Option<&Claimed>) -> Answer<i64> {
+    let sql = "WITH lost AS (UPDATE jobrun.run SET outcome = 'lost', reason = 'runner_died', finished_at = $3
+                   WHERE job = $1 AND outcome = 'running' AND NOT $13),
+               lease AS (UPDATE jobrun.lease SET run_id = $2 WHERE name = $1 AND holder = $4 RETURNING fence)
+               INSERT INTO jobrun.run (id, job, task_id, slot, attempt, trigger, outcome, started_at, host, pid, tz_version,
+                                       fence, lease)
+               SELECT $2, $1, $5, $6, $7, $8, 'running', $3, $9, $10, $11, lease.fence, $12 FROM lease RETURNING fence";
+    let id = of.map(|claimed| claimed.task.id);
+    let slot = of.and_then(|claimed| claimed.task.slot);
+    let attempt = of.map_or(1, |claimed| claimed.attempt.cast_signed());
+    let trigger = of
+        .map_or(Trigger::Enqueue, |claimed| claimed.trigger)
+        .word();
+    let pid = i64::from(step.runner.pid);
+    let values = [
+        text(&step.look.job),
+        text(&step.run),
+        time(&step.now),
+        text(&step.runner.start),
+        number(&id),
+        time(&slot),
+        small(&attempt),
+        text(&trigger),
+        text(&step.runner.host),
+        number(&pid),
+        text(&step.runner.tz_version),
+        text(&step.runner.lease),
+        flag(&step.is_shared),
+    ];
+    let rows = session.query(sql, &values)?;
+    let row = rows.first().ok_or(Fault::LeaseLost)?;
+    Ok(row.try_get(0)?)
+}
+
+/// Marks an item as running and starts the row of its run, if the lease is still that which the work was begun under.
+pub(super) fn claim_item(
+    session: &mut Session,
+    claim: &ItemClaim,
+    claimed: &Claimed,
+) -> Answer<bool> {
+    let sql = "WITH lease AS MATERIALIZED (SELECT FROM jobrun.lease
+                   WHERE $3::bigint IS NULL OR (name = $1 AND fence = $3 AND lease_until > clock_timestamp()) LIMIT 1),
+               task AS (UPDATE jobrun.task SET status = 'running', runs = runs + 1, claim_token = $4, claim_lease = $5,
+                   first_tried_at = coalesce(first_tried_at, $6) WHERE id = $7 AND EXISTS (SELECT FROM lease)
+                   RETURNING id, slot, key)
+               INSERT INTO jobrun.run (id, job, task_id, slot, key, attempt, trigger, outcome, started_at, host, pid,
+                                       tz_version, fence, lease)
+               SELECT $2, $1, task.id, task.slot, task.key, $8, $9, 'running', $6, $10, $11, $12, coalesce($3, 0), $5
+               FROM task";
+    let (attempt, pid) = (claimed.attempt.cast_signed(), i64::from(claim.runner.pid));
+    let word = claimed.trigger.word();
+    let values = [
+        text(&claim.job),
+        text(&claim.run),
+        number(&claim.fence),
+        text(&claim.token),
+        text(&claim.runner.lease),
+        time(&claimed.started_at),
+        number(&claimed.task.id),
+        small(&attempt),
+        text(&word),
+        text(&claim.runner.host),
+        number(&pid),
+        text(&claim.runner.tz_version),
+    ];
+    Ok(session.execute(sql, &values)? > 0)
 }

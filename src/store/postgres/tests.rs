@@ -120,6 +120,7 @@ fn a_step(run: &str, host: &str) -> Step {
         now,
         spec: None,
         pause_after: None,
+        is_shared: false,
         start_grace: TimeDelta::minutes(10),
         run: run.to_owned(),
         token: format!("token of {run}"),

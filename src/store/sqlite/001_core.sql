@@ -83,6 +83,7 @@ CREATE TABLE jobrun_run (
     backend_pid  INTEGER,
     tz_version   TEXT NOT NULL,
     fence        INTEGER NOT NULL,
+    lease        TEXT,
     items_done   INTEGER,
     items_failed INTEGER,
     output       BLOB,
@@ -142,3 +143,29 @@ CREATE TABLE jobrun_event (
     note   TEXT
 );
 CREATE INDEX jobrun_event_job ON jobrun_event (job, id);
+
+-- A command's own done-mark, in its own transaction: INSERT INTO jobrun_complete (token) VALUES (…).
+CREATE VIEW jobrun_complete AS SELECT NULL AS token WHERE FALSE;
+CREATE TRIGGER jobrun_complete_insert INSTEAD OF INSERT ON jobrun_complete BEGIN
+    SELECT RAISE(ABORT, 'jobrun: the attempt is no longer the current one')
+    WHERE NOT EXISTS (SELECT 1 FROM jobrun_task WHERE claim_token = NEW.token AND status = 'running');
+    UPDATE jobrun_task SET status = 'succeeded', reason = NULL, checkpoint = NULL,
+        completed_at = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)
+    WHERE claim_token = NEW.token AND status = 'running';
+END;
+
+-- How far a command is, saved in its own transaction: INSERT INTO jobrun_checkpoint (token, value) VALUES (…).
+CREATE VIEW jobrun_checkpoint AS SELECT NULL AS token, NULL AS value WHERE FALSE;
+CREATE TRIGGER jobrun_checkpoint_insert INSTEAD OF INSERT ON jobrun_checkpoint BEGIN
+    SELECT RAISE(ABORT, 'jobrun: the attempt is no longer the current one')
+    WHERE NOT EXISTS (SELECT 1 FROM jobrun_task WHERE claim_token = NEW.token AND status = 'running');
+    UPDATE jobrun_task SET checkpoint = NEW.value WHERE claim_token = NEW.token AND status = 'running';
+END;
+
+-- Leaves out an ad-hoc task that nobody is at: INSERT INTO jobrun_cancel (job, key) VALUES (…).
+CREATE VIEW jobrun_cancel AS SELECT NULL AS job, NULL AS key WHERE FALSE;
+CREATE TRIGGER jobrun_cancel_insert INSTEAD OF INSERT ON jobrun_cancel BEGIN
+    UPDATE jobrun_task SET status = 'skipped', reason = 'manual',
+        completed_at = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)
+    WHERE job = NEW.job AND key = NEW.key AND slot IS NULL AND status IN ('pending', 'failed');
+END;

@@ -2,23 +2,76 @@
 
 use rusqlite::{Connection, params};
 
-use super::{ms, pause};
-use crate::domain::lifecycle::{Outcome, Status, Update};
-use crate::store::{Finish, Recorded};
+use super::{items, ms, pause};
+use crate::domain::lifecycle::{self, Outcome, Status, Update};
+use crate::store::{COMPLETED_EARLY, Drained, Finish, Recorded};
 
 pub(super) fn finish(db: &Connection, finish: &Finish) -> rusqlite::Result<Recorded> {
-    if !update_task(db, &finish.update, finish)? {
-        return Ok(if is_written(db, finish)? {
-            Recorded::Done { is_paused: false }
-        } else {
-            Recorded::TooLate
+    debug_assert!(
+        finish.outcome != Outcome::Running,
+        "a finished run is not running"
+    );
+    let update = match (finish.task, &finish.drained) {
+        (None, _) => None,
+        (Some(task), Some(drained)) => {
+            let Some(update) = items_update(db, task, finish, drained)? else {
+                return late(db, finish);
+            };
+            Some(update)
+        }
+        (Some(task), None) => {
+            if !update_task(db, task, &finish.update, finish)? {
+                return late(db, finish);
+            }
+            None
+        }
+    };
+    if !write_run(db, finish)? {
+        return late(db, finish);
+    }
+    let status = update.as_ref().unwrap_or(&finish.update).status;
+    let is_paused = match (finish.pause_after, finish.task) {
+        (Some(limit), Some(task)) if status == Status::Failed => {
+            pause::after_failures(db, task, limit, finish.finished_at)?
+        }
+        (Some(_) | None, _) => false,
+    };
+    Ok(Recorded::Done { is_paused, update })
+}
+
+/// What to make of an end whose task has moved on.
+fn late(db: &Connection, finish: &Finish) -> rusqlite::Result<Recorded> {
+    if is_written(db, finish)? {
+        return Ok(Recorded::Done {
+            is_paused: false,
+            update: None,
         });
     }
+    let completed =
+        "SELECT 1 FROM jobrun_task WHERE id = ?1 AND claim_token = ?2 AND status = 'succeeded'";
+    let is_completed = db
+        .prepare_cached(completed)?
+        .exists(params![finish.task, finish.token])?;
+    if !is_completed {
+        return Ok(Recorded::TooLate);
+    }
+    let early = Finish {
+        outcome: Outcome::Succeeded,
+        reason: Some(COMPLETED_EARLY.to_owned()),
+        ..finish.clone()
+    };
+    write_run(db, &early)?;
+    Ok(Recorded::CompletedEarly)
+}
+
+/// Writes the end of a run; `false` if it has one.
+fn write_run(db: &Connection, finish: &Finish) -> rusqlite::Result<bool> {
     let has_output = !finish.output.is_empty() || finish.bytes != (0, 0);
-    db.prepare_cached(
+    let drained = finish.drained.as_ref();
+    let changed = db.prepare_cached(
         "UPDATE jobrun_run SET outcome = ?2, reason = ?3, exit_code = ?4, signal = ?5, finished_at = ?6, duration_ms = ?7,
                 child_pid = ?8, output = ?9, output_index = ?10, stdout_bytes = ?11, stderr_bytes = ?12, leftovers = ?13,
-                killed = ?14, note = ?15 WHERE id = ?1",
+                killed = ?14, note = ?15, items_done = ?16, items_failed = ?17 WHERE id = ?1 AND outcome = 'running'",
     )?
     .execute(params![
         finish.run,
@@ -36,18 +89,37 @@ pub(super) fn finish(db: &Connection, finish: &Finish) -> rusqlite::Result<Recor
         finish.leftovers,
         finish.was_killed,
         finish.note,
+        drained.map(|drained| drained.done),
+        drained.map(|drained| drained.failed),
     ])?;
-    debug_assert!(
-        finish.outcome != Outcome::Running,
-        "a finished run is not running"
-    );
-    let is_paused = match finish.pause_after {
-        Some(limit) if finish.update.status == Status::Failed => {
-            pause::after_failures(db, finish.task, limit, finish.finished_at)?
-        }
-        Some(_) | None => false,
+    Ok(changed > 0)
+}
+
+/// Puts a slot's own task where its items lead; none if that is not this run's to do any more.
+fn items_update(
+    db: &Connection,
+    id: i64,
+    finish: &Finish,
+    drained: &Drained,
+) -> rusqlite::Result<Option<Update>> {
+    let Some(task) = items::task(db, id)? else {
+        return Ok(None);
     };
-    Ok(Recorded::Done { is_paused })
+    let job: String = db
+        .prepare_cached("SELECT job FROM jobrun_task WHERE id = ?1")?
+        .query_row([id], |row| row.get(0))?;
+    let standing = items::standing(db, &job, &task)?;
+    let update = lifecycle::after_items(&task, &standing, finish.finished_at);
+    let finish = Finish {
+        last_error: standing.told(&task, &update),
+        ..finish.clone()
+    };
+    if !drained.is_shared {
+        return Ok(update_task(db, id, &update, &finish)?.then_some(update));
+    }
+    // Another run may have settled it meanwhile.
+    set_task(db, id, &update, &finish, None)?;
+    Ok(Some(update))
 }
 
 /// Adds to what is noted about a run.
@@ -72,16 +144,32 @@ fn is_written(db: &Connection, finish: &Finish) -> rusqlite::Result<bool> {
 }
 
 /// Puts the task where the run leads; `false` if the attempt is no longer the current one.
-fn update_task(db: &Connection, update: &Update, finish: &Finish) -> rusqlite::Result<bool> {
+fn update_task(
+    db: &Connection,
+    task: i64,
+    update: &Update,
+    finish: &Finish,
+) -> rusqlite::Result<bool> {
+    set_task(db, task, update, finish, Some(&finish.token))
+}
+
+/// Puts the task where `update` says, if it is running under `token`, or without one if nobody is at it.
+fn set_task(
+    db: &Connection,
+    task: i64,
+    update: &Update,
+    finish: &Finish,
+    token: Option<&str>,
+) -> rusqlite::Result<bool> {
     let changed = db
         .prepare_cached(
             "UPDATE jobrun_task SET status = ?2, reason = ?3, due_at = ?4, attempts = ?5, interruptions = ?6,
                     completed_at = ?7, last_error = ?8, claim_token = NULL, claim_lease = NULL,
                     checkpoint = CASE WHEN ?2 = 'succeeded' THEN NULL ELSE checkpoint END
-             WHERE id = ?1 AND claim_token = ?9 AND status = 'running'",
+             WHERE id = ?1 AND claim_token IS ?9 AND status = CASE WHEN ?9 IS NULL THEN 'pending' ELSE 'running' END",
         )?
         .execute(params![
-            finish.task,
+            task,
             update.status.word(),
             update.reason,
             ms(update.due_at),
@@ -89,7 +177,7 @@ fn update_task(db: &Connection, update: &Update, finish: &Finish) -> rusqlite::R
             update.interruptions,
             update.is_over().then(|| ms(finish.finished_at)),
             finish.last_error,
-            finish.token,
+            token,
         ])?;
     Ok(changed > 0)
 }

@@ -5,6 +5,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::step::insert_skip;
 use super::{NOMINAL, ms, state};
 use crate::domain::due::Planned;
+use crate::domain::schedule::Instant;
 use crate::domain::state::Task;
 use crate::store::Step;
 
@@ -57,6 +58,7 @@ pub(super) fn reopen_slot(
     planned: &Planned,
 ) -> rusqlite::Result<Task> {
     let slot = planned.slot;
+    reopen_items(db, &step.look.job, slot.at, step.now)?;
     let mut upsert = db.prepare_cached(&format!(
         "INSERT INTO jobrun_task AS t (job, slot, nominal, is_fixed_time, due_at, \"trigger\", interval_start,
                                        created_at)
@@ -81,6 +83,19 @@ pub(super) fn reopen_slot(
         ],
         state::task,
     )
+}
+
+/// The items of a slot once more, with a new budget: all of a slot that had succeeded, else those that failed.
+fn reopen_items(db: &Connection, job: &str, slot: Instant, now: Instant) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "UPDATE jobrun_task SET status = 'pending', reason = NULL, attempts = 0, interruptions = 0, due_at = ?3,
+                completed_at = NULL, first_tried_at = NULL
+         WHERE job = ?1 AND slot = ?2 AND slot IS NOT NULL AND key <> '' AND (status = 'failed' OR (status = 'succeeded'
+           AND EXISTS (SELECT 1 FROM jobrun_task o WHERE o.job = ?1 AND o.slot = ?2 AND o.slot IS NOT NULL
+                       AND o.key = '' AND o.status = 'succeeded')))",
+    )?
+    .execute(params![job, ms(slot), ms(now)])?;
+    Ok(())
 }
 
 /// Makes the task of a manual run: without a slot, its key is the id of its first run.

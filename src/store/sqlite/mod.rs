@@ -2,7 +2,9 @@
 
 mod by_hand;
 mod checkpoint;
+mod effect;
 mod finish;
+mod items;
 mod log;
 mod make;
 mod open;
@@ -22,9 +24,10 @@ use rusqlite::types::{FromSqlError, FromSqlResult, ValueRef};
 use rusqlite::{Connection, Row, TransactionBehavior};
 use rustix::io::Errno;
 
+use super::work::{Effect, Generated, Generation, ItemClaim, Miss, Performed, Take, Taken, Watch};
 use super::{
-    AtWork, Event, Finish, Holding, Locked, Locking, Look, Position, Recorded, Run, SlotTask, Step,
-    Stepped, Store, StoreError, Summary, Told,
+    AtWork, Claimed, Event, Finish, Holding, Locked, Locking, Look, Position, Recorded, Run,
+    SlotTask, Step, Stepped, Store, StoreError, Summary, Told,
 };
 use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
@@ -211,6 +214,72 @@ impl Store for Sqlite {
 
     fn finish(&mut self, finish: &Finish) -> Result<Recorded, StoreError> {
         self.write(|db| finish::finish(db, finish))
+    }
+
+    fn perform(
+        &mut self,
+        effect: &Effect,
+        claimed: &Claimed,
+        finish: &Finish,
+        watch: &Watch,
+    ) -> Result<Performed, StoreError> {
+        let done = self.effect(effect.timeout, watch, |db| {
+            items::perform(db, effect, claimed, finish)
+        })?;
+        Ok(match done {
+            Ok(recorded) => Performed::Recorded(recorded),
+            Err(trouble) => Performed::Failed(trouble),
+        })
+    }
+
+    fn generate(
+        &mut self,
+        generation: &Generation,
+        watch: &Watch,
+    ) -> Result<Generated, StoreError> {
+        let must_end = watch.clone();
+        let done = self.effect(generation.timeout, watch, |db| {
+            items::generate(db, generation, &|| must_end())
+        })?;
+        Ok(match done {
+            Ok(made) => Generated::Made(made),
+            Err(trouble) => Generated::Failed(trouble),
+        })
+    }
+
+    fn work_off(
+        &mut self,
+        effect: &Effect,
+        take: &Take,
+        watch: &Watch,
+    ) -> Result<Taken, StoreError> {
+        let mut tried = Vec::new();
+        let done = self.effect(effect.timeout, watch, |db| {
+            items::work_off(db, effect, take, &mut tried)
+        })?;
+        Ok(match (done, tried.last()) {
+            (Ok(taken), _) => taken,
+            (Err(trouble), Some(last)) => Taken::Failed {
+                last: *last,
+                tasks: tried.iter().map(|mark| mark.id).collect(),
+                trouble,
+            },
+            (Err(trouble), None) => Taken::Unable(trouble),
+        })
+    }
+
+    fn miss(&mut self, miss: &Miss) -> Result<bool, StoreError> {
+        self.write(|db| items::miss(db, miss))
+    }
+
+    fn claim_item(&mut self, claim: &ItemClaim) -> Result<Option<Claimed>, StoreError> {
+        let file = place::identity(&self.path);
+        let is_claimed = |claimed: &Option<Claimed>| claimed.is_some();
+        self.write_and(|db| items::claim(db, claim, &file), is_claimed)
+    }
+
+    fn task(&mut self, id: i64) -> Result<Option<Task>, StoreError> {
+        self.ask(|db| items::task(db, id))
     }
 
     fn count_busy(&mut self, job: &str, now: Instant) -> Result<(), StoreError> {

@@ -35,18 +35,18 @@ fn position(db: &Connection, job: &str) -> rusqlite::Result<Position> {
                 (SELECT fingerprint FROM jobrun_schedule WHERE job = ?1 ORDER BY id DESC LIMIT 1) AS fingerprint,
                 EXISTS (SELECT 1 FROM jobrun_task WHERE job = ?1 AND status = 'pending' AND key = '')
                     OR EXISTS (SELECT 1 FROM jobrun_task WHERE job = ?1 AND status = 'pending' AND key <> '') AS has_pending
-         FROM jobrun_job WHERE job = ?1",
+         FROM (SELECT 1) LEFT JOIN jobrun_job ON job = ?1",
     )?;
-    let position = query.query_row([job], |row| {
+    // There may be ad-hoc tasks of a job that no start has seen.
+    query.query_row([job], |row| {
         Ok(Position {
             cursor: maybe_instant(row, "cursor")?,
             interval_end: maybe_instant(row, "interval_end")?,
-            busy_count: row.get("busy_count")?,
+            busy_count: row.get::<_, Option<u64>>("busy_count")?.unwrap_or(0),
             fingerprint: row.get("fingerprint")?,
             has_pending: row.get("has_pending")?,
         })
-    });
-    Ok(position.optional()?.unwrap_or_default())
+    })
 }
 
 /// Where a job stands at `now`.

@@ -9,7 +9,7 @@ use crate::domain::due::Plan;
 use crate::domain::lifecycle::{Status, Update};
 use crate::domain::schedule::Instant;
 use crate::domain::state::{State, Task, Version};
-use crate::store::{Claimed, Step, Stepped};
+use crate::store::{Claimed, Drain, Runner, Step, Stepped};
 
 pub(super) fn step(
     db: &Connection,
@@ -40,10 +40,14 @@ pub(super) fn step(
         Some(Claim::Planned(place)) => planned.into_iter().nth(place).flatten(),
         Some(Claim::Manual) => Some(make_manual(db, step)?),
         Some(Claim::Slot(planned)) => Some(reopen_slot(db, step, &planned)?),
+        Some(Claim::AdHoc) => {
+            let drain = drain(db, step)?;
+            return Ok(Stepped::of(decision, None, Some(drain)));
+        }
         None => None,
     };
     let claimed = task.map(|task| claim(db, step, file, task)).transpose()?;
-    Ok(Stepped::of(decision, claimed))
+    Ok(Stepped::of(decision, claimed, None))
 }
 
 /// Marks a run as lost and puts its task where that leads.
@@ -168,47 +172,106 @@ pub(super) fn insert_skip(
 /// Marks the task as running and starts the row of its run.
 fn claim(db: &Connection, step: &Step, file: &str, task: Task) -> rusqlite::Result<Claimed> {
     let job = &step.look.job;
-    let now = ms(step.now);
-    // Whoever holds the lock is the only runner: any other run that says it is running is not.
-    db.prepare_cached(
-        "UPDATE jobrun_run SET outcome = 'lost', reason = 'runner_died', finished_at = ?2
-         WHERE job = ?1 AND outcome = 'running'",
-    )?
-    .execute(params![job, now])?;
+    lose_others(db, step)?;
     let claimed = Claimed {
         fence: take_lease(db, step)?,
         ..step.claimed(task)
     };
+    let lease = format!("{} {file}", step.runner.lease);
+    if !(step.is_shared && claimed.task.items.is_some()) {
+        mark_running(db, &claimed, &lease)?;
+    }
+    insert_run(db, job, &claimed, &step.runner)?;
+    Ok(claimed)
+}
+
+/// Marks the task of a run as running.
+pub(super) fn mark_running(
+    db: &Connection,
+    claimed: &Claimed,
+    lease: &str,
+) -> rusqlite::Result<()> {
     db.prepare_cached(
         "UPDATE jobrun_task SET status = 'running', runs = runs + 1, claim_token = ?2, claim_lease = ?3,
                 first_tried_at = coalesce(first_tried_at, ?4) WHERE id = ?1",
     )?
     .execute(params![
         claimed.task.id,
-        step.token,
-        format!("{} {file}", step.runner.lease),
-        now
+        claimed.token,
+        lease,
+        ms(claimed.started_at)
     ])?;
+    Ok(())
+}
+
+/// Starts the row of a run.
+pub(super) fn insert_run(
+    db: &Connection,
+    job: &str,
+    claimed: &Claimed,
+    runner: &Runner,
+) -> rusqlite::Result<()> {
     db.prepare_cached(
         "INSERT INTO jobrun_run (id, job, task_id, slot, key, attempt, \"trigger\", outcome, started_at, host, pid,
-                                 tz_version, fence)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'running', ?8, ?9, ?10, ?11, ?12)",
+                                 tz_version, fence, lease)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'running', ?8, ?9, ?10, ?11, ?12, ?13)",
     )?
     .execute(params![
-        step.run,
+        claimed.run,
         job,
         claimed.task.id,
         claimed.task.slot.map(ms),
         claimed.task.key,
         claimed.attempt,
         claimed.trigger.word(),
-        now,
-        step.runner.host,
-        step.runner.pid,
-        step.runner.tz_version,
+        ms(claimed.started_at),
+        runner.host,
+        runner.pid,
+        runner.tz_version,
         claimed.fence,
+        runner.lease,
     ])?;
-    Ok(claimed)
+    Ok(())
+}
+
+/// Starts the row of a run that works off ad-hoc tasks.
+fn drain(db: &Connection, step: &Step) -> rusqlite::Result<Drain> {
+    lose_others(db, step)?;
+    let (now, runner) = (ms(step.now), &step.runner);
+    let fence = take_lease(db, step)?;
+    db.prepare_cached(
+        "INSERT INTO jobrun_run (id, job, attempt, \"trigger\", outcome, started_at, host, pid, tz_version, fence, lease)
+         VALUES (?1, ?2, 1, 'enqueue', 'running', ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?
+    .execute(params![
+        step.run,
+        step.look.job,
+        now,
+        runner.host,
+        runner.pid,
+        runner.tz_version,
+        fence,
+        runner.lease
+    ])?;
+    Ok(Drain {
+        run: step.run.clone(),
+        fence,
+        started_at: step.now,
+    })
+}
+
+/// Whoever holds the lock is the only runner: any other run that says it is running is not. Of those that share their
+/// work somebody else looks after that.
+fn lose_others(db: &Connection, step: &Step) -> rusqlite::Result<()> {
+    if step.is_shared {
+        return Ok(());
+    }
+    db.prepare_cached(
+        "UPDATE jobrun_run SET outcome = 'lost', reason = 'runner_died', finished_at = ?2
+         WHERE job = ?1 AND outcome = 'running'",
+    )?
+    .execute(params![step.look.job, ms(step.now)])?;
+    Ok(())
 }
 
 /// Takes the job's lease, or keeps it; its fence grows with each take-over.

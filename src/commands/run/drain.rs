@@ -1,0 +1,458 @@
+//! Working off many tasks: the items of a slot, or ad-hoc ones, some at a time.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant as Moment};
+
+use chrono::TimeDelta;
+use uuid::Uuid;
+
+use super::locks::Held;
+use super::rate::Limiter;
+use super::sql;
+use super::start::Start;
+use super::verdict;
+use crate::domain::job::{Job, Runners, Scope};
+use crate::domain::lifecycle::{self, Outcome, Status};
+use crate::domain::schedule::Instant;
+use crate::error::Ending;
+use crate::report;
+use crate::store::work::{
+    Effect, ItemClaim, Mark, Miss, Shard, Take, Taken, Times, Trouble, TroubleKind, Warrant, Watch,
+};
+use crate::store::{self, Claimed, Drain, Store, StoreError};
+
+/// Failures of single tasks that are told one by one; the rest is only counted.
+const FAILURES_TOLD: u64 = 20;
+/// The longest sleep between two looks whether to go on, while a rate is kept.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Which tasks are worked off, and under which right.
+pub(super) struct Work {
+    /// The slot they are of; none: ad-hoc tasks.
+    pub(super) times: Times,
+    pub(super) warrant: Warrant,
+    /// The clock when the run began.
+    pub(super) now: Instant,
+    pub(super) shard: Option<Shard>,
+}
+
+impl Work {
+    /// The items of a claimed slot.
+    pub(super) fn of_slot(start: &Start<'_>, claimed: &Claimed) -> Self {
+        Self {
+            times: Times::of(&claimed.task),
+            ..Self::of(start, &claimed.run, claimed.fence, claimed.started_at)
+        }
+    }
+
+    /// Ad-hoc tasks.
+    pub(super) fn of_drain(start: &Start<'_>, drain: &Drain) -> Self {
+        Self::of(start, &drain.run, drain.fence, drain.started_at)
+    }
+
+    fn of(start: &Start<'_>, run: &str, fence: i64, now: Instant) -> Self {
+        let is_alone = start.job.draining.runners == Runners::One;
+        Self {
+            times: Times::default(),
+            warrant: Warrant {
+                run: run.to_owned(),
+                fence: is_alone.then_some(fence),
+            },
+            now,
+            shard: start.shard,
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(super) struct Drained {
+    pub(super) done: u64,
+    /// For now or for good.
+    pub(super) failed: u64,
+    /// That said "not yet".
+    pub(super) snoozed: u64,
+    /// jobrun was told to stop.
+    pub(super) is_stopped: bool,
+    /// The lease is another's.
+    pub(super) is_lease_lost: bool,
+    /// `max_runtime` is over.
+    pub(super) is_cut_short: bool,
+    /// The store could not be used any more.
+    pub(super) error: Option<StoreError>,
+    is_shared: bool,
+}
+
+impl Drained {
+    /// For the record.
+    pub(super) fn counts(&self) -> store::Drained {
+        store::Drained {
+            done: self.done,
+            failed: self.failed,
+            is_shared: self.is_shared,
+        }
+    }
+
+    /// Whether nothing was to be had: somebody else is at what is left.
+    pub(super) fn is_idle(&self) -> bool {
+        self.done + self.failed + self.snoozed == 0
+    }
+}
+
+/// What all who work off the same tasks share.
+struct Progress<'a> {
+    job: &'a Job,
+    work: &'a Work,
+    watch: Watch,
+    began: Moment,
+    /// When no further task is begun.
+    until: Option<Moment>,
+    limiter: Option<Mutex<Limiter>>,
+    done: AtomicU64,
+    failed: AtomicU64,
+    snoozed: AtomicU64,
+    is_lease_lost: AtomicBool,
+    is_cut_short: AtomicBool,
+    error: Mutex<Option<StoreError>>,
+}
+
+impl<'a> Progress<'a> {
+    fn new(start: &Start<'a>, work: &'a Work, watch: Watch) -> Self {
+        let rate = start.job.draining.rate;
+        Self {
+            job: start.job,
+            work,
+            watch,
+            began: Moment::now(),
+            until: start
+                .job
+                .limits
+                .max_runtime
+                .and_then(|limit| start.began.checked_add(limit)),
+            limiter: rate.map(|rate| Mutex::new(Limiter::new(rate, Moment::now()))),
+            done: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            snoozed: AtomicU64::new(0),
+            is_lease_lost: AtomicBool::new(false),
+            is_cut_short: AtomicBool::new(false),
+            error: Mutex::new(None),
+        }
+    }
+
+    /// The clock, as far as it went since the run began.
+    fn now(&self) -> Instant {
+        self.work.now + TimeDelta::from_std(self.began.elapsed()).unwrap_or_default()
+    }
+
+    /// How many of up to `wanted` tasks may be begun now; waits until it is one at least; none: no further one is.
+    fn admit(&self, wanted: u32) -> Option<u32> {
+        loop {
+            if (self.watch)() || self.is_over() {
+                return None;
+            }
+            let Some(limiter) = &self.limiter else {
+                return Some(wanted);
+            };
+            let mut limiter = limiter.lock().unwrap_or_else(PoisonError::into_inner);
+            match limiter.take(wanted, Moment::now()) {
+                Ok(admitted) => return Some(admitted),
+                Err(wait) => {
+                    drop(limiter);
+                    thread::sleep(wait.min(LOOK));
+                }
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let is_late = self.until.is_some_and(|until| Moment::now() >= until);
+        if is_late {
+            self.is_cut_short.store(true, Ordering::Relaxed);
+        }
+        is_late || self.is_lease_lost.load(Ordering::Relaxed) || self.failure().is_some()
+    }
+
+    fn failure(&self) -> std::sync::MutexGuard<'_, Option<StoreError>> {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(self, is_stopped: bool) -> Drained {
+        Drained {
+            done: self.done.into_inner(),
+            failed: self.failed.into_inner(),
+            snoozed: self.snoozed.into_inner(),
+            is_stopped,
+            is_lease_lost: self.is_lease_lost.into_inner(),
+            is_cut_short: self.is_cut_short.into_inner(),
+            error: self
+                .error
+                .into_inner()
+                .unwrap_or_else(PoisonError::into_inner),
+            is_shared: self.work.warrant.fence.is_none(),
+        }
+    }
+}
+
+/// Works off the tasks that are due, until none is left or nothing more may be begun.
+pub(super) fn work_off(start: &mut Start<'_>, held: &mut Held, work: &Work) -> Drained {
+    let progress = Progress::new(start, work, held.watch(start.signals));
+    match start.job.work.sql() {
+        Some(sql) => {
+            let effect = sql::effect(start, sql, work.times, work.warrant.clone());
+            by_sql(start, &effect, &progress);
+        }
+        None => by_command(start, held, &progress),
+    }
+    progress.end(start.signals.stop_requested().is_some())
+}
+
+/// With the job's SQL, over as many sessions as tasks are done at a time. SQLite has one writer.
+fn by_sql(start: &mut Start<'_>, effect: &Effect, progress: &Progress<'_>) {
+    let config = start.config;
+    let others = if config.store.is_shared() {
+        start.job.draining.concurrency - 1
+    } else {
+        0
+    };
+    let stop = start.signals.watch();
+    thread::scope(|scope| {
+        for _ in 0..others {
+            let stop = stop.clone();
+            scope.spawn(move || match store::open_until(&config.store, stop) {
+                Ok(mut store) => sql_worker(store.as_mut(), effect, progress),
+                // The others do its part.
+                Err(error) => tracing::warn!(job = progress.job.name, "{error}"),
+            });
+        }
+        sql_worker(start.store.as_mut(), effect, progress);
+    });
+}
+
+fn sql_worker(store: &mut dyn Store, effect: &Effect, progress: &Progress<'_>) {
+    if let Err(error) = drain_by_sql(store, effect, progress) {
+        progress.failure().get_or_insert(error);
+    }
+}
+
+/// Takes batch after batch; at last from the beginning, for what others were at meanwhile.
+fn drain_by_sql(
+    store: &mut dyn Store,
+    effect: &Effect,
+    progress: &Progress<'_>,
+) -> Result<(), StoreError> {
+    let most = if effect.sql.is_set_based() {
+        progress.job.draining.batch
+    } else {
+        1
+    };
+    let mut after = None;
+    while let Some(limit) = progress.admit(most) {
+        let take = Take {
+            now: progress.work.now,
+            after,
+            only: None,
+            limit,
+            shard: progress.work.shard,
+        };
+        match store.work_off(effect, &take, &progress.watch)? {
+            Taken::Nothing if after.is_none() => break,
+            Taken::Nothing => after = None,
+            Taken::Done { count, last } => {
+                progress.done.fetch_add(count, Ordering::Relaxed);
+                after = Some(last);
+            }
+            Taken::Failed {
+                tasks,
+                last,
+                trouble,
+            } => {
+                if one_by_one(store, effect, &tasks, &trouble, progress)?.is_break() {
+                    break;
+                }
+                after = Some(last);
+            }
+            Taken::Unable(trouble) => {
+                progress.cannot_go_on(&trouble);
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A batch that failed: each of its tasks alone, so that one bad task fails alone, with its own error.
+fn one_by_one(
+    store: &mut dyn Store,
+    effect: &Effect,
+    tasks: &[i64],
+    trouble: &Trouble,
+    progress: &Progress<'_>,
+) -> Result<ControlFlow<()>, StoreError> {
+    if progress.cannot_go_on(trouble) {
+        return Ok(ControlFlow::Break(()));
+    }
+    if let [task] = tasks {
+        progress.miss(store, *task, trouble)?;
+        return Ok(ControlFlow::Continue(()));
+    }
+    for task in tasks {
+        if (progress.watch)() || progress.is_over() {
+            return Ok(ControlFlow::Break(()));
+        }
+        let take = Take {
+            now: progress.work.now,
+            after: None,
+            only: Some(*task),
+            limit: 1,
+            shard: None,
+        };
+        match store.work_off(effect, &take, &progress.watch)? {
+            Taken::Nothing => {}
+            Taken::Done { count, .. } => {
+                progress.done.fetch_add(count, Ordering::Relaxed);
+            }
+            Taken::Failed { trouble, .. } | Taken::Unable(trouble) => {
+                if progress.cannot_go_on(&trouble) {
+                    return Ok(ControlFlow::Break(()));
+                }
+                progress.miss(store, *task, &trouble)?;
+            }
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+impl Progress<'_> {
+    /// Whether the trouble is not the task's.
+    fn cannot_go_on(&self, trouble: &Trouble) -> bool {
+        match trouble.kind {
+            TroubleKind::LeaseLost => {
+                self.is_lease_lost.store(true, Ordering::Relaxed);
+                true
+            }
+            TroubleKind::Stopped => true,
+            TroubleKind::Refused
+            | TroubleKind::Rows
+            | TroubleKind::NoValue
+            | TroubleKind::TimedOut => false,
+        }
+    }
+
+    /// Records that a task was not done.
+    fn miss(&self, store: &mut dyn Store, id: i64, trouble: &Trouble) -> Result<(), StoreError> {
+        let Some(task) = store.task(id)? else {
+            return Ok(());
+        };
+        let verdict = verdict::of_trouble(trouble);
+        let at = self.now();
+        let update = lifecycle::after(self.job, &task, &verdict.end(at));
+        let miss = Miss {
+            task: id,
+            attempts: task.attempts,
+            at,
+            update,
+            error: trouble.text.clone(),
+        };
+        if !store.miss(&miss)? {
+            return Ok(());
+        }
+        let before = self.failed.fetch_add(1, Ordering::Relaxed);
+        if before < FAILURES_TOLD {
+            report::run::say_missed(self.job, &self.work.warrant.run, &task, &miss);
+        } else if before == FAILURES_TOLD {
+            report::run::say_no_more_missed(self.job, &self.work.warrant.run);
+        }
+        Ok(())
+    }
+}
+
+/// With the job's command, a run for each task.
+fn by_command(start: &mut Start<'_>, held: &mut Held, progress: &Progress<'_>) {
+    let mut after = None;
+    while progress.admit(1).is_some() {
+        match claim(start, progress, after) {
+            Ok(Some(claimed)) => {
+                after = Some(Mark {
+                    due_at: claimed.task.due_at,
+                    id: claimed.task.id,
+                });
+                if run_one(start, held, &claimed, progress).is_break() {
+                    break;
+                }
+            }
+            Ok(None) if after.is_none() => break,
+            Ok(None) => after = None,
+            Err(error) => {
+                progress.failure().get_or_insert(error);
+                break;
+            }
+        }
+    }
+}
+
+fn claim(
+    start: &mut Start<'_>,
+    progress: &Progress<'_>,
+    after: Option<Mark>,
+) -> Result<Option<Claimed>, StoreError> {
+    let work = progress.work;
+    let claim = ItemClaim {
+        job: start.job.name.clone(),
+        slot: work.times.slot,
+        take: Take {
+            now: progress.now(),
+            after,
+            only: None,
+            limit: 1,
+            shard: work.shard,
+        },
+        fence: work.warrant.fence,
+        run: Uuid::now_v7().to_string(),
+        token: Uuid::new_v4().simple().to_string(),
+        runner: start.runner.clone(),
+    };
+    start.store.claim_item(&claim)
+}
+
+fn run_one(
+    start: &mut Start<'_>,
+    held: &mut Held,
+    claimed: &Claimed,
+    progress: &Progress<'_>,
+) -> ControlFlow<()> {
+    let (flow, outcome) = start.attempt_item(held, claimed);
+    let counter = match outcome {
+        Outcome::Succeeded => &progress.done,
+        Outcome::Snoozed => &progress.snoozed,
+        Outcome::Running
+        | Outcome::Failed
+        | Outcome::TimedOut
+        | Outcome::Interrupted
+        | Outcome::Lost
+        | Outcome::LockLost => &progress.failed,
+    };
+    counter.fetch_add(1, Ordering::Relaxed);
+    match flow {
+        ControlFlow::Continue(
+            Status::Pending
+            | Status::Running
+            | Status::Succeeded
+            | Status::Failed
+            | Status::Skipped,
+        ) => ControlFlow::Continue(()),
+        ControlFlow::Break(ending) => {
+            if ending == Ending::LockLost {
+                progress.is_lease_lost.store(true, Ordering::Relaxed);
+            }
+            ControlFlow::Break(())
+        }
+    }
+}
+
+/// Says how many tasks a list came to.
+pub(super) fn say_made(job: &Job, claimed: &Claimed, made: u64, scope: Scope) {
+    report::run::say_generated(job, claimed, made, scope == Scope::Job);
+}

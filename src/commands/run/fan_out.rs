@@ -1,0 +1,122 @@
+//! A slot with items: its tasks are made from the list once, and worked off; together they are one run of the slot.
+
+use std::time::Instant as Moment;
+
+use super::attempt::{self, Attempted, without_process};
+use super::drain::{self, Drained, Work};
+use super::locks::Held;
+use super::start::Start;
+use super::verdict::{self, Verdict};
+use crate::domain::job::{Items, Job, Scope, Source};
+use crate::domain::lifecycle::Outcome;
+use crate::domain::state::Task;
+use crate::store::Claimed;
+use crate::store::work::{Generated, Generation, List, Warrant};
+
+/// Whether the task is a slot's own, for which there is a list of items.
+pub(super) fn items<'a>(job: &'a Job, task: &Task) -> Option<&'a Items> {
+    let is_own = task.slot.is_some() && task.key.is_empty();
+    job.items.as_ref().filter(|_| is_own)
+}
+
+/// Makes the items of the slot unless that is done, and works them off.
+pub(super) fn attempt(
+    start: &mut Start<'_>,
+    held: &mut Held,
+    claimed: &Claimed,
+    items: &Items,
+) -> Attempted {
+    let began = Moment::now();
+    let job = start.job;
+    let end = |verdict: &Verdict| without_process(job, claimed, began, verdict);
+    start.store.settle();
+    if claimed.task.items.is_none() {
+        match generate(start, held, claimed, items) {
+            Ok(made) => drain::say_made(job, claimed, made, items.scope),
+            Err(stopped) => {
+                let by = start.signals.stop_requested();
+                let by = by.filter(|_| stopped.outcome == Outcome::Interrupted);
+                return Attempted {
+                    stopped_by: by,
+                    ..end(&stopped)
+                };
+            }
+        }
+    }
+    if items.scope == Scope::Job {
+        return end(&Verdict::succeeded());
+    }
+    let work = Work::of_slot(start, claimed);
+    let drained = drain::work_off(start, held, &work);
+    let verdict = verdict_of(&drained, held);
+    let mut end = end(&verdict);
+    end.finish.drained = Some(drained.counts());
+    end.is_idle = drained.is_idle();
+    end.stopped_by = start
+        .signals
+        .stop_requested()
+        .filter(|_| verdict.outcome == Outcome::Interrupted);
+    end
+}
+
+/// What a run that worked off many tasks came to.
+pub(super) fn verdict_of(drained: &Drained, held: &Held) -> Verdict {
+    if drained.is_lease_lost || held.loss().is_some() {
+        return verdict::lock_lost();
+    }
+    if let Some(error) = &drained.error {
+        return verdict::store_away(error);
+    }
+    if drained.is_stopped {
+        return Verdict::interrupted("stopped", "jobrun was told to stop".into());
+    }
+    let (done, failed) = (drained.done, drained.failed);
+    if failed > 0 {
+        return Verdict::items_failed(done, failed);
+    }
+    if drained.is_cut_short {
+        let error = "`max_runtime` is over".to_owned();
+        return Verdict::interrupted("max_runtime", error);
+    }
+    if done == 0 && drained.snoozed > 0 {
+        return Verdict::snoozed(format!("not yet ({} of them)", drained.snoozed));
+    }
+    Verdict::succeeded()
+}
+
+/// Makes the tasks of the slot's items; how many, or what kept it from that.
+fn generate(
+    start: &mut Start<'_>,
+    held: &mut Held,
+    claimed: &Claimed,
+    items: &Items,
+) -> Result<u64, Verdict> {
+    let list = match &items.source {
+        Source::Query(script) => List::Query(script.clone()),
+        Source::Command(work) => List::Lines(attempt::list(start, held, claimed, work)?),
+    };
+    let generation = Generation {
+        job: start.job.name.clone(),
+        task: claimed.task.clone(),
+        token: claimed.token.clone(),
+        warrant: Warrant {
+            run: claimed.run.clone(),
+            fence: Some(claimed.fence),
+        },
+        list,
+        scope: items.scope,
+        timeout: start.job.limits.timeout,
+    };
+    let generated = start
+        .store
+        .generate(&generation, &held.watch(start.signals));
+    if let List::Lines(path) = &generation.list {
+        let _ = std::fs::remove_file(path);
+    }
+    match generated {
+        Ok(Generated::Made(made)) => Ok(made),
+        Ok(Generated::Failed(_)) | Err(_) if held.loss().is_some() => Err(verdict::lock_lost()),
+        Ok(Generated::Failed(trouble)) => Err(verdict::of_trouble(&trouble)),
+        Err(error) => Err(verdict::store_away(&error)),
+    }
+}
