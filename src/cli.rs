@@ -81,7 +81,11 @@ impl Cli {
             | Command::Resume(Resume { job, .. })
             | Command::Cursor(Cursor { job, .. })
             | Command::Unlock(Unlock { job, .. }) => Some(job),
-            Command::Status(_) | Command::Logs(_) | Command::Check(_) | Command::Init(_) => None,
+            Command::Status(_)
+            | Command::Logs(_)
+            | Command::Check(_)
+            | Command::Checkpoint(_)
+            | Command::Init(_) => None,
         }
     }
 }
@@ -162,6 +166,9 @@ pub enum Command {
         after_help = "Example:\n  jobrun unlock daily_points --kill-orphans --note 'nfs is back'"
     )]
     Unlock(Unlock),
+    /// Inside of a job's command: save how far it is, for the next attempt
+    #[command(after_help = "Example:\n  jobrun checkpoint set \"$last_id\"")]
+    Checkpoint(Checkpoint),
 }
 
 /// `jobrun run`.
@@ -341,4 +348,30 @@ pub struct Unlock {
     /// Why, kept on record
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,
+}
+
+/// `jobrun checkpoint`.
+#[derive(Debug, Args)]
+pub struct Checkpoint {
+    /// What to do with it
+    #[command(subcommand)]
+    pub action: CheckpointAction,
+}
+
+/// What to do with a checkpoint.
+#[derive(Debug, Subcommand)]
+pub enum CheckpointAction {
+    /// Save a value; it replaces the one before
+    #[command(after_help = "Example:\n  jobrun checkpoint set \"$last_id\"")]
+    Set {
+        /// Text of at most 64 KiB
+        #[arg(allow_hyphen_values = true)]
+        value: String,
+    },
+    /// Print the value; exits 1 if there is none
+    #[command(after_help = "Example:\n  last_id=$(jobrun checkpoint get || echo 0)")]
+    Get,
+    /// Forget the value
+    #[command(after_help = "Example:\n  jobrun checkpoint clear")]
+    Clear,
 }

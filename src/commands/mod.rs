@@ -1,6 +1,7 @@
 //! One file a verb: the only code that sees the rules, the store, processes and printing together.
 
 mod check;
+mod checkpoint;
 mod cursor;
 mod environment;
 mod history;
@@ -51,6 +52,10 @@ pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
     if let Command::Init(args) = command {
         return init::init(cli.config.as_deref(), args);
     }
+    // It is for the jobrun above it to know the configuration.
+    if let Command::Checkpoint(args) = command {
+        return checkpoint::checkpoint(args);
+    }
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let around = Surroundings {
         config: cli
@@ -76,6 +81,7 @@ pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
         Command::Cursor(args) => cursor::cursor(&config, args),
         Command::Unlock(args) => unlock::unlock(&config, args),
         Command::Check(args) => check::check(&around, args),
+        Command::Checkpoint(args) => checkpoint::checkpoint(args),
         Command::Init(args) => init::init(cli.config.as_deref(), args),
     }
 }

@@ -109,6 +109,14 @@ impl Store for Failing {
         self.call(|store| store.add_note(run, note))
     }
 
+    fn set_checkpoint(&mut self, token: &str, value: Option<&str>) -> Result<bool, StoreError> {
+        self.call(|store| store.set_checkpoint(token, value))
+    }
+
+    fn checkpoint(&mut self, token: &str) -> Result<Option<String>, StoreError> {
+        self.call(|store| store.checkpoint(token))
+    }
+
     fn add_event(&mut self, job: &str, event: &Event) -> Result<(), StoreError> {
         self.call(|store| store.add_event(job, event))
     }

@@ -82,6 +82,13 @@ pub trait Store {
     /// Adds to what is noted about a run; `false` if there is no such run.
     fn add_note(&mut self, run: &str, note: &str) -> Result<bool, StoreError>;
 
+    /// Saves how far the work of the attempt with this token is, until its task has succeeded; `false` if that attempt is
+    /// not the current one.
+    fn set_checkpoint(&mut self, token: &str, value: Option<&str>) -> Result<bool, StoreError>;
+
+    /// What was saved last for the task of the attempt with this token, if that is the current one.
+    fn checkpoint(&mut self, token: &str) -> Result<Option<String>, StoreError>;
+
     /// Records the end of a run and what it makes of its task, in one transaction.
     fn finish(&mut self, finish: &Finish) -> Result<Recorded, StoreError>;
 

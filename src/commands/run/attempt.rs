@@ -82,6 +82,8 @@ struct Setting<'a> {
     job: &'a Job,
     facts: Facts,
     env: Variables,
+    /// What the work finds on its standard input.
+    payload: Option<Vec<u8>>,
     secrets: Secrets,
 }
 
@@ -89,7 +91,8 @@ impl<'a> Setting<'a> {
     /// The error says what of the job's surroundings cannot be had.
     fn new(start: &Start<'a>, claimed: &Claimed) -> Result<Self, String> {
         let job = start.job;
-        let facts = environment::facts(job, &start.config.path, claimed);
+        let facts =
+            environment::facts(job, &start.config.path, claimed, start.checkpoints.socket());
         let of_file = environment::of_file(job)?;
         let secrets = environment::secrets(&of_file);
         let env = environment::environment(std::env::vars_os(), of_file, job, &facts);
@@ -97,6 +100,7 @@ impl<'a> Setting<'a> {
             job,
             facts,
             env,
+            payload: claimed.task.payload.clone().map(String::into_bytes),
             secrets,
         })
     }
@@ -111,6 +115,7 @@ impl<'a> Setting<'a> {
         Ok(exec::Command {
             argv: environment::argv(work, &self.facts)?,
             env: self.env.clone(),
+            stdin: self.payload.clone(),
             cwd: surroundings.cwd.clone(),
             timeout,
             kill_after: self.job.limits.kill_after,
@@ -122,6 +127,7 @@ impl<'a> Setting<'a> {
             umask: surroundings.umask,
             nice: surroundings.nice,
             output_file: output_file.map(PathBuf::from),
+            stdout_file: None,
             output_keep: surroundings.output_keep_bytes,
             secrets: self.secrets.clone(),
         })
@@ -172,6 +178,7 @@ fn work(start: &mut Start<'_>, held: &Held, setting: &Setting<'_>) -> Result<End
         let probe = |left| {
             let command = setting.command(&ready.work, Some(left));
             command.map(|command| exec::Command {
+                stdin: None,
                 output_file: None,
                 leftovers: exec::Leftovers::Kill,
                 ..command

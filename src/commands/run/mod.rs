@@ -2,6 +2,7 @@
 
 pub mod after;
 mod attempt;
+mod checkpoints;
 mod drain;
 mod dry;
 mod fan_out;

@@ -6,6 +6,7 @@ use std::time::Instant as Moment;
 use uuid::Uuid;
 
 use super::attempt::{self, Record};
+use super::checkpoints::Checkpoints;
 use super::drain::{self, Work};
 use super::fan_out;
 use super::locks::{self, Held};
@@ -32,6 +33,7 @@ pub(super) struct Start<'a> {
     pub(super) store: Box<dyn Store>,
     pub(super) signals: &'a Signals,
     pub(super) sink: Sink,
+    pub(super) checkpoints: Checkpoints<'a>,
     pub(super) runner: Runner,
     /// This process, from when it holds the lock.
     me: Option<Holder>,
@@ -138,6 +140,7 @@ impl<'a> Start<'a> {
             store,
             signals,
             sink: Sink::new(live),
+            checkpoints: Checkpoints::of(&config.store),
             runner,
             me: None,
             spool: Spool::in_folder(&config.store.state_dir),

@@ -5,6 +5,7 @@
 
 mod asking;
 mod by_hand;
+mod checkpoint;
 pub mod connect;
 mod effect;
 mod finish;
@@ -157,6 +158,16 @@ impl Store for Postgres {
     fn add_note(&mut self, run: &str, note: &str) -> Result<bool, StoreError> {
         let (run, note) = (run.to_owned(), note.to_owned());
         self.write(move |session| finish::add_note(session, &run, &note))
+    }
+
+    fn set_checkpoint(&mut self, token: &str, value: Option<&str>) -> Result<bool, StoreError> {
+        let (token, value) = (token.to_owned(), value.map(str::to_owned));
+        self.write(move |session| checkpoint::set(session, &token, value.as_deref()))
+    }
+
+    fn checkpoint(&mut self, token: &str) -> Result<Option<String>, StoreError> {
+        let token = token.to_owned();
+        self.ask(move |session| checkpoint::get(session, &token))
     }
 
     fn add_event(&mut self, job: &str, event: &Event) -> Result<(), StoreError> {

@@ -1,6 +1,7 @@
 //! The embedded store: one SQLite file, shared by all jobrun processes of a host.
 
 mod by_hand;
+mod checkpoint;
 mod effect;
 mod finish;
 mod items;
@@ -188,6 +189,14 @@ impl Store for Sqlite {
 
     fn add_note(&mut self, run: &str, note: &str) -> Result<bool, StoreError> {
         self.write(|db| finish::add_note(db, run, note))
+    }
+
+    fn set_checkpoint(&mut self, token: &str, value: Option<&str>) -> Result<bool, StoreError> {
+        self.write(|db| checkpoint::set(db, token, value))
+    }
+
+    fn checkpoint(&mut self, token: &str) -> Result<Option<String>, StoreError> {
+        self.ask(|db| checkpoint::get(db, token))
     }
 
     fn add_event(&mut self, job: &str, event: &Event) -> Result<(), StoreError> {
