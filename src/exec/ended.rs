@@ -44,8 +44,6 @@ pub struct Ended {
     /// and the command was ended, if it still ran.
     #[cfg_attr(
         not(test),
-        expect(dead_code, reason = "read once a job has a command for its items")
-    )]
     pub stdout_file_error: Option<i32>,
     /// First error (an `errno`) of passing the output on to jobrun's own streams.
     pub stream_error: Option<i32>,

@@ -1,8 +1,10 @@
 //! One attempt at a task: the command is told what it is for, supervised, and its end recorded.
 
+use std::fs::File;
 use std::io;
-
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant as Moment};
 
 use chrono::TimeDelta;
@@ -14,7 +16,7 @@ use super::{fan_out, spooled, sql};
 use crate::commands::environment::{self, Facts, Variables};
 use crate::commands::output_index;
 use crate::domain::job::{Job, Leftovers, Ready, Work};
-use crate::domain::lifecycle::{self, Status, Update};
+use crate::domain::lifecycle::{self, Outcome, Status, Update};
 use crate::domain::schedule::Instant;
 use crate::error::Failure;
 use crate::exec::{self, Departed, Ended, Exit, How, LiveStream, Secrets, Sink};
@@ -166,7 +168,7 @@ fn supervise(start: &mut Start<'_>, held: &Held, claimed: &Claimed) -> Attempted
 }
 
 /// Why the work itself did not run, and the last process that did.
-type Unworked = (Verdict, Option<Box<Ended>>);
+pub(super) type Unworked = (Verdict, Option<Box<Ended>>);
 
 /// What has to be ready, then the work.
 fn work(start: &mut Start<'_>, held: &Held, setting: &Setting<'_>) -> Result<Ended, Unworked> {
@@ -219,19 +221,68 @@ fn run(
     exec::supervise(command, shared, start.signals, sink, &mut || store.settle())
 }
 
-/// Runs the command that lists the items of a slot; the file with what it printed.
+/// Runs the command that lists the items of a slot; the file with what it printed, which is the caller's to remove.
 pub(super) fn list(
     start: &mut Start<'_>,
     held: &Held,
     claimed: &Claimed,
     work: &Work,
-) -> Result<PathBuf, Verdict> {
-    let _ = (start, held, claimed, work);
-    Err(Verdict::failed(
-        "not_built",
-        "NOT BUILT".into(),
-        Failure::NotStarted,
-    ))
+) -> Result<PathBuf, Unworked> {
+    let setting = Setting::new(start, claimed).map_err(no_value)?;
+    let limit = start.job.limits.timeout;
+    let command = setting.command(work, limit).map_err(no_value)?;
+    let path = start
+        .config
+        .store
+        .state_dir
+        .join(format!("{}.items", claimed.run));
+    let file = File::options()
+        .create_new(true)
+        .write(true)
+        .mode(0o600)
+        .open(&path);
+    let file = file.map_err(|error| {
+        let error = format!("cannot keep the list of items: {}", plain::error(&error));
+        no_list(error, None)
+    })?;
+    let command = exec::Command {
+        stdout_file: Some(Arc::new(file)),
+        ..command
+    };
+    let listed = match run(
+        start,
+        held,
+        &command,
+        Some(&mut Sink::new(LiveStream::Discard)),
+    ) {
+        Ok(ended) => listed(start.job, ended),
+        Err(error) => Err((no_guard(&error), None)),
+    };
+    listed.map(|()| path.clone()).inspect_err(|_| {
+        let _ = std::fs::remove_file(&path);
+    })
+}
+
+/// Whether the list is whole.
+fn listed(job: &Job, ended: Ended) -> Result<(), Unworked> {
+    let verdict = verdict::judge(job, &ended);
+    if verdict.outcome != Outcome::Succeeded {
+        return Err((verdict, Some(Box::new(ended))));
+    }
+    match ended.stdout_file_error {
+        Some(errno) => {
+            let error = format!("the list of items is not whole: {}", plain::errno(errno));
+            Err(no_list(error, Some(Box::new(ended))))
+        }
+        None => Ok(()),
+    }
+}
+
+fn no_list(error: String, ended: Option<Box<Ended>>) -> Unworked {
+    (
+        Verdict::failed("no_list", error, Failure::NotStarted),
+        ended,
+    )
 }
 
 /// Polls the `ready` command until it succeeds.
@@ -388,23 +439,19 @@ pub(super) fn of_drain(drain: &Drain, verdict: &Verdict, began: Moment) -> Finis
     finish
 }
 
-/// An attempt since `began` for which no process was started.
-pub(super) fn without_process(
+/// An attempt since `began` that was none at a command, at least not at the last.
+pub(super) fn over(
     job: &Job,
     claimed: &Claimed,
     began: Moment,
     verdict: &Verdict,
+    ended: Option<Box<Ended>>,
 ) -> Attempted {
+    let secrets = environment::of_file(job).map(|of_file| environment::secrets(&of_file));
+    let (secrets, ended) = (secrets.unwrap_or_default(), ended.map(|ended| *ended));
     let took = TimeDelta::milliseconds(elapsed_ms(began.elapsed()));
     let finished_at = claimed.started_at + took;
-    let mut over = attempted(
-        job,
-        claimed,
-        finished_at,
-        verdict,
-        None,
-        &Secrets::default(),
-    );
+    let mut over = attempted(job, claimed, finished_at, verdict, ended, &secrets);
     over.finish.ended_after(claimed.started_at, began.elapsed());
     over
 }

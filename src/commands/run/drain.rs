@@ -12,12 +12,12 @@ use uuid::Uuid;
 use super::locks::Held;
 use super::rate::Limiter;
 use super::sql;
-use super::start::Start;
+use super::start::{Start, Tally};
 use super::verdict;
 use crate::domain::job::{Job, Runners, Scope};
-use crate::domain::lifecycle::{self, Outcome, Status};
+use crate::domain::lifecycle::{self, Outcome};
 use crate::domain::schedule::Instant;
-use crate::error::Ending;
+use crate::error::{Ending, Error};
 use crate::report;
 use crate::store::work::{
     Effect, ItemClaim, Mark, Miss, Shard, Take, Taken, Times, Trouble, TroubleKind, Warrant, Watch,
@@ -369,8 +369,34 @@ impl Progress<'_> {
     }
 }
 
-/// With the job's command, a run for each task.
+/// With the job's command, a run for each task, in as many threads as tasks are done at a time.
 fn by_command(start: &mut Start<'_>, held: &mut Held, progress: &Progress<'_>) {
+    let others = start.job.draining.concurrency - 1;
+    let tallies = thread::scope(|scope| {
+        let mut workers = Vec::new();
+        for _ in 0..others {
+            let (seed, shared) = (start.seed(), held.share());
+            workers.push(scope.spawn(move || {
+                let mut held = shared.map_err(anyhow::Error::from)?;
+                let mut start = seed.grow()?;
+                command_worker(&mut start, &mut held, progress);
+                Ok(start.tally)
+            }));
+        }
+        command_worker(start, held, progress);
+        let tallies = workers.into_iter().filter_map(|worker| worker.join().ok());
+        tallies.collect::<Vec<Result<Tally, Error>>>()
+    });
+    for tally in tallies {
+        match tally {
+            Ok(tally) => start.tally.add(&tally),
+            // The others have done its part.
+            Err(error) => tracing::warn!(job = progress.job.name, "{}", error.message()),
+        }
+    }
+}
+
+fn command_worker(start: &mut Start<'_>, held: &mut Held, progress: &Progress<'_>) {
     let mut after = None;
     while progress.admit(1).is_some() {
         match claim(start, progress, after) {
@@ -436,13 +462,7 @@ fn run_one(
     };
     counter.fetch_add(1, Ordering::Relaxed);
     match flow {
-        ControlFlow::Continue(
-            Status::Pending
-            | Status::Running
-            | Status::Succeeded
-            | Status::Failed
-            | Status::Skipped,
-        ) => ControlFlow::Continue(()),
+        ControlFlow::Continue(_) => ControlFlow::Continue(()),
         ControlFlow::Break(ending) => {
             if ending == Ending::LockLost {
                 progress.is_lease_lost.store(true, Ordering::Relaxed);

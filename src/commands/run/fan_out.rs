@@ -2,7 +2,7 @@
 
 use std::time::Instant as Moment;
 
-use super::attempt::{self, Attempted, without_process};
+use super::attempt::{self, Attempted, Unworked, over};
 use super::drain::{self, Drained, Work};
 use super::locks::Held;
 use super::start::Start;
@@ -28,17 +28,17 @@ pub(super) fn attempt(
 ) -> Attempted {
     let began = Moment::now();
     let job = start.job;
-    let end = |verdict: &Verdict| without_process(job, claimed, began, verdict);
+    let end = |verdict: &Verdict| over(job, claimed, began, verdict, None);
     start.store.settle();
     if claimed.task.items.is_none() {
         match generate(start, held, claimed, items) {
             Ok(made) => drain::say_made(job, claimed, made, items.scope),
-            Err(stopped) => {
+            Err((verdict, ended)) => {
                 let by = start.signals.stop_requested();
-                let by = by.filter(|_| stopped.outcome == Outcome::Interrupted);
+                let by = by.filter(|_| verdict.outcome == Outcome::Interrupted);
                 return Attempted {
                     stopped_by: by,
-                    ..end(&stopped)
+                    ..over(job, claimed, began, &verdict, ended)
                 };
             }
         }
@@ -97,7 +97,7 @@ fn generate(
     held: &mut Held,
     claimed: &Claimed,
     items: &Items,
-) -> Result<u64, Verdict> {
+) -> Result<u64, Unworked> {
     let list = match &items.source {
         Source::Query(script) => List::Query(script.clone()),
         Source::Command(work) => List::Lines(attempt::list(start, held, claimed, work)?),
@@ -120,10 +120,11 @@ fn generate(
     if let List::Lines(path) = &generation.list {
         let _ = std::fs::remove_file(path);
     }
-    match generated {
-        Ok(Generated::Made(made)) => Ok(made),
-        Ok(Generated::Failed(_)) | Err(_) if held.loss().is_some() => Err(verdict::lock_lost()),
-        Ok(Generated::Failed(trouble)) => Err(verdict::of_trouble(&trouble)),
-        Err(error) => Err(verdict::store_away(&error)),
-    }
+    let verdict = match generated {
+        Ok(Generated::Made(made)) => return Ok(made),
+        Ok(Generated::Failed(_)) | Err(_) if held.loss().is_some() => verdict::lock_lost(),
+        Ok(Generated::Failed(trouble)) => verdict::of_trouble(&trouble),
+        Err(error) => verdict::store_away(&error),
+    };
+    Err((verdict, None))
 }

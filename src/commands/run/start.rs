@@ -24,7 +24,7 @@ use crate::report;
 use crate::report::text;
 use crate::store::spool::Spool;
 use crate::store::work::Shard;
-use crate::store::{Claimed, Drain, Event, Finish, Position, Runner, SHARED, Store};
+use crate::store::{self, Claimed, Drain, Event, Finish, Position, Runner, SHARED, Store};
 
 /// A start of a job.
 pub(super) struct Start<'a> {
@@ -57,6 +57,25 @@ pub(super) struct Start<'a> {
     pub(super) tally: Tally,
 }
 
+/// What it takes to work off tasks of a start in another thread.
+pub(super) struct Seed<'a> {
+    config: &'a Config,
+    job: &'a Job,
+    signals: &'a Signals,
+    is_json: bool,
+    runner: Runner,
+}
+
+impl<'a> Seed<'a> {
+    /// A start of the same process, with a store of its own.
+    pub(super) fn grow(self) -> Result<Start<'a>, Error> {
+        let store = store::open_until(&self.config.store, self.signals.watch())?;
+        let mut start = Start::new(self.config, self.job, store, self.signals, self.is_json);
+        start.runner = self.runner;
+        Ok(start)
+    }
+}
+
 /// What a start did so far.
 #[derive(Default)]
 pub(super) struct Tally {
@@ -74,6 +93,12 @@ pub(super) struct Tally {
 }
 
 impl Tally {
+    /// Adds what another thread did.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.succeeded += other.succeeded;
+        self.failed += other.failed;
+    }
+
     /// Counts a run that worked off ad-hoc tasks: as one task, which is none of the store's.
     fn count_drained(&mut self, finish: &Finish, failure: Option<Failure>) {
         /// The store numbers tasks from 1.
@@ -154,6 +179,17 @@ impl<'a> Start<'a> {
             others_since: None,
             living: Vec::new(),
             tally: Tally::default(),
+        }
+    }
+
+    /// What it takes to work off tasks of this start in another thread.
+    pub(super) fn seed(&self) -> Seed<'a> {
+        Seed {
+            config: self.config,
+            job: self.job,
+            signals: self.signals,
+            is_json: self.is_json,
+            runner: self.runner.clone(),
         }
     }
 

@@ -578,7 +578,8 @@ pub(super) fn claim(session: &mut Session, claim: &ItemClaim) -> Answer<Option<C
         return Ok(None);
     };
     let claimed = claim.claimed(task);
-    Ok(step::claim_item(session, claim, &claimed)?.then_some(claimed))
+    let fence = step::claim_item(session, claim, &claimed)?;
+    Ok(fence.map(|fence| Claimed { fence, ..claimed }))
 }
 
 /// How the items of a slot stand.

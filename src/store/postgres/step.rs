@@ -362,21 +362,23 @@ fn insert_drain(session: &mut Session, step: &Step, of: Option<&Claimed>) -> Ans
     Ok(row.try_get(0)?)
 }
 
-/// Marks an item as running and starts the row of its run, if the lease is still that which the work was begun under.
+/// Marks an item as running and starts the row of its run, if the lease is still that which the work was begun under: the
+/// job's, or of those who share its work the claimer's own. The number of that lease.
 pub(super) fn claim_item(
     session: &mut Session,
     claim: &ItemClaim,
     claimed: &Claimed,
-) -> Answer<bool> {
-    let sql = "WITH lease AS MATERIALIZED (SELECT FROM jobrun.lease
-                   WHERE $3::bigint IS NULL OR (name = $1 AND fence = $3 AND lease_until > clock_timestamp()) LIMIT 1),
+) -> Answer<Option<i64>> {
+    let sql = "WITH lease AS MATERIALIZED (SELECT fence FROM jobrun.lease
+                   WHERE (CASE WHEN $3::bigint IS NULL THEN name = $5 ELSE name = $1 AND fence = $3 END)
+                     AND lease_until > clock_timestamp()),
                task AS (UPDATE jobrun.task SET status = 'running', runs = runs + 1, claim_token = $4, claim_lease = $5,
                    first_tried_at = coalesce(first_tried_at, $6) WHERE id = $7 AND EXISTS (SELECT FROM lease)
                    RETURNING id, slot, key)
                INSERT INTO jobrun.run (id, job, task_id, slot, key, attempt, trigger, outcome, started_at, host, pid,
                                        tz_version, fence, lease)
-               SELECT $2, $1, task.id, task.slot, task.key, $8, $9, 'running', $6, $10, $11, $12, coalesce($3, 0), $5
-               FROM task";
+               SELECT $2, $1, task.id, task.slot, task.key, $8, $9, 'running', $6, $10, $11, $12, lease.fence, $5
+               FROM task, lease RETURNING fence";
     let (attempt, pid) = (claimed.attempt.cast_signed(), i64::from(claim.runner.pid));
     let word = claimed.trigger.word();
     let values = [
@@ -393,5 +395,9 @@ pub(super) fn claim_item(
         number(&pid),
         text(&claim.runner.tz_version),
     ];
-    Ok(session.execute(sql, &values)? > 0)
+    let rows = session.query(sql, &values)?;
+    Ok(match rows.first() {
+        Some(row) => Some(row.try_get(0)?),
+        None => None,
+    })
 }
