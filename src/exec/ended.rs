@@ -42,8 +42,6 @@ pub struct Ended {
     pub file_error: Option<i32>,
     /// First error (an `errno`) of writing to the file for its standard output: the file lacks what came from then on,
     /// and the command was ended, if it still ran.
-    #[cfg_attr(
-        not(test),
     pub stdout_file_error: Option<i32>,
     /// First error (an `errno`) of passing the output on to jobrun's own streams.
     pub stream_error: Option<i32>,
