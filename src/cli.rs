@@ -197,6 +197,9 @@ pub struct Run {
     /// Run the slot again though it succeeded
     #[arg(long, requires = "slot")]
     pub force: bool,
+    /// Only this share of the keys, of a job with `runners = "many"`: I from 0, or `auto` for `$JOB_COMPLETION_INDEX`
+    #[arg(long, value_name = "I/N")]
+    pub shard: Option<String>,
     /// Print what would be done, and do nothing
     #[arg(long)]
     pub dry_run: bool,

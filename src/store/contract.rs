@@ -62,6 +62,7 @@ impl Bench {
             may_fold: job.catch_up.policy != Policy::Each,
             depends_on_past: job.catch_up.depends_on_past,
             now,
+            living: Vec::new(),
         };
         let step = Step {
             look,
@@ -69,6 +70,7 @@ impl Bench {
             spec: Some((timetable.fingerprint(), Spec::of(timetable))),
             pause_after: job.catch_up.pause_after,
             is_shared: false,
+            shard: None,
             start_grace: job.catch_up.start_grace,
             run: format!("run-{:04}", self.starts),
             token: format!("token-{}", self.starts),

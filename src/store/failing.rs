@@ -101,6 +101,10 @@ impl Store for Failing {
         self.call(|store| store.step(step, decide))
     }
 
+    fn claimers(&mut self, job: &str) -> Result<Vec<Claimer>, StoreError> {
+        self.call(|store| store.claimers(job))
+    }
+
     fn add_note(&mut self, run: &str, note: &str) -> Result<bool, StoreError> {
         self.call(|store| store.add_note(run, note))
     }

@@ -27,12 +27,12 @@ use std::time::Duration;
 use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Pause, SkipRange, State, Task, Version};
-pub use locking::{Beat, Holding, Lock, Locked, Locking, SILENCE, Told};
+pub use locking::{Beat, Holding, Lock, Locked, Locking, SHARED, SILENCE, Told};
 use postgres::connect::Settings;
 use postgres::{DEFAULT_SCHEMA, Postgres};
 pub use postgres::{Keeper, Stop};
 pub use records::{
-    AtWork, COMPLETED_EARLY, Claimed, Drain, Drained, Event, Finish, Head, Look, Position,
+    AtWork, COMPLETED_EARLY, Claimed, Claimer, Drain, Drained, Event, Finish, Head, Look, Position,
     Recorded, Run, Runner, SlotTask, Step, Stepped, Summary,
 };
 use sqlite::Sqlite;
@@ -75,6 +75,9 @@ pub trait Store {
 
     /// Who says to be at the job.
     fn at_work(&mut self, job: &str) -> Result<Option<AtWork>, StoreError>;
+
+    /// Who says to be at a job that several may be at.
+    fn claimers(&mut self, job: &str) -> Result<Vec<Claimer>, StoreError>;
 
     /// Adds to what is noted about a run; `false` if there is no such run.
     fn add_note(&mut self, run: &str, note: &str) -> Result<bool, StoreError>;

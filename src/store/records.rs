@@ -5,6 +5,7 @@ use std::time::Duration;
 use chrono::{NaiveDateTime, TimeDelta};
 use serde::{Deserialize, Serialize};
 
+use super::work::Shard;
 use crate::domain::decide::{Ask, Recovered, Then};
 use crate::domain::due::{Plan, Reason};
 use crate::domain::lifecycle::{Outcome, Status, Trigger, Update};
@@ -26,6 +27,19 @@ pub struct Look {
     pub depends_on_past: bool,
     /// The time of the decision: which pause holds.
     pub now: Instant,
+    /// Claimers that live, where several may be at one job: what they are at is not left to others.
+    pub living: Vec<String>,
+}
+
+/// Who says to be at a task, or at a run, of a job that several may be at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimer {
+    /// As it is stored.
+    pub name: String,
+    /// Tells whether its process lives, where a process of this host can tell.
+    pub process: Option<String>,
+    /// Whether the store itself knows that it lives.
+    pub is_held: bool,
 }
 
 /// Which pending task may be the head of a state.
@@ -63,6 +77,8 @@ pub struct Step {
     pub pause_after: Option<u32>,
     /// Whether other runs may be at the same items: a slot that has its items is not claimed, only joined.
     pub is_shared: bool,
+    /// The share of the keys that is worked off; none: all.
+    pub shard: Option<Shard>,
     /// Late beyond this, a planned slot is a catch-up.
     pub start_grace: TimeDelta,
     /// Id of the run that a claim starts.

@@ -7,7 +7,7 @@ use super::drain::{self, Drained, Work};
 use super::locks::Held;
 use super::start::Start;
 use super::verdict::{self, Verdict};
-use crate::domain::job::{Items, Job, Scope, Source};
+use crate::domain::job::{Items, Job, Runners, Scope, Source};
 use crate::domain::lifecycle::Outcome;
 use crate::domain::state::Task;
 use crate::store::Claimed;
@@ -43,8 +43,15 @@ pub(super) fn attempt(
             }
         }
     }
+    let is_made_now = claimed.task.items.is_none();
     if items.scope == Scope::Job {
         return end(&Verdict::succeeded());
+    }
+    if is_made_now && job.draining.runners == Runners::Many {
+        // Others may join: the lock is given back before they are worked off.
+        let mut end = end(&Verdict::succeeded());
+        end.finish.drained = Some(crate::store::Drained::default());
+        return end;
     }
     let work = Work::of_slot(start, claimed);
     let drained = drain::work_off(start, held, &work);

@@ -260,6 +260,29 @@ fn between_hosts(
     }
 }
 
+/// The right of one of those who share a job's work: between hosts a lease of its own, on one host its process is enough.
+/// None: jobrun was told to stop.
+pub(super) fn of_runner(start: &mut Start<'_>) -> Result<Option<Held>, Error> {
+    if !start.config.store.is_shared() {
+        return Ok(Some(Held {
+            locks: Vec::new(),
+            between_hosts: None,
+        }));
+    }
+    let locking = Locking {
+        locks: vec![Lock {
+            name: start.runner.lease.clone(),
+            place: String::new(),
+        }],
+        runner: start.runner.clone(),
+    };
+    let held = between_hosts(start, &locking, Duration::ZERO)?;
+    Ok(held.ok().map(|between_hosts| Held {
+        locks: Vec::new(),
+        between_hosts,
+    }))
+}
+
 fn say_silent(job: &Job, holding: &Holding, left: Duration) {
     tracing::warn!(
         job = job.name,

@@ -152,7 +152,8 @@ fn command(config: &Config, job: &Job, args: &cli::Run, globals: &[String]) -> C
         .stdin(Stdio::null());
     command
         .args(args.now.then_some("--now"))
-        .args(args.json.then_some("--json"));
+        .args(args.json.then_some("--json"))
+        .args(args.shard.iter().flat_map(|shard| ["--shard", shard]));
     if let Some(slot) = &args.slot {
         command
             .args(["--slot", slot])

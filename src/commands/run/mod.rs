@@ -10,6 +10,7 @@ mod locks;
 mod look;
 mod many;
 mod rate;
+mod shard;
 mod slot;
 mod spooled;
 mod sql;
@@ -110,6 +111,12 @@ fn start_one(
         wait: wait.unwrap_or(job.lock_wait),
         exit_code: args.busy_exit_code.unwrap_or(0),
     };
+    let shard = args.shard.as_deref();
+    let shard = shard.map(|text| shard::read(text, job)).transpose()?;
+    if args.now && job.items.is_some() {
+        let message = format!("`--now`: job `{}` works off the items of a slot", job.name);
+        return Err(Error::usage(message, "`--slot TIME` runs one slot"));
+    }
     let mut store = match (open(config, job, signals), signals.stop_requested()) {
         (Err(Error::Store(error)), Some(signal)) if error.is_passing => {
             return Ok(Ending::Stopped { signal });
@@ -122,6 +129,7 @@ fn start_one(
         .map(|text| slot::find(config, job, store.as_mut(), text, args.force))
         .transpose()?;
     let mut start = Start::new(config, job, store, signals, args.json);
+    start.shard = shard;
     let ended = if args.now || slot.is_some() {
         start.by_hand(patience, slot)
     } else {

@@ -34,8 +34,8 @@ use uuid::Uuid;
 
 use super::work::{Effect, Generated, Generation, ItemClaim, Miss, Performed, Take, Taken, Watch};
 use super::{
-    AtWork, Claimed, Event, Finish, Holding, Locked, Locking, Look, Position, Recorded, Run,
-    SlotTask, Step, Stepped, Store, StoreError, Summary, Told,
+    AtWork, Claimed, Claimer, Event, Finish, Holding, Locked, Locking, Look, Position, Recorded,
+    Run, SlotTask, Step, Stepped, Store, StoreError, Summary, Told,
 };
 use crate::clock::since_boot;
 use crate::domain::decide::Decision;
@@ -148,6 +148,11 @@ impl Store for Postgres {
             |fault| matches!(fault, Fault::Away(_)),
             |store| store.try_step(step, decide),
         )
+    }
+
+    fn claimers(&mut self, job: &str) -> Result<Vec<Claimer>, StoreError> {
+        let job = job.to_owned();
+        self.ask(move |session| lease::claimers(session, &job))
     }
 
     fn add_note(&mut self, run: &str, note: &str) -> Result<bool, StoreError> {

@@ -2,7 +2,9 @@
 
 use serde::Deserialize;
 
-use super::session::{Answer, Session, flag, json, local, no_row, number, small, text, time};
+use super::session::{
+    Answer, Session, flag, json, local, no_row, number, small, text, texts, time,
+};
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Lookback, Pause, State, Task, Version};
 use crate::store::pauses::Pauses;
@@ -148,7 +150,7 @@ fn of_tasks(look: &Look) -> Vec<(&'static str, String)> {
     let left = tasks(
         &format!(", CASE WHEN t.status = 'running' THEN {RUNNING} END AS run"),
         "(t.status = 'running' OR (t.status = 'pending' AND t.trigger = 'manual'))
-         AND (t.status = 'running' OR t.id IS DISTINCT FROM $5)",
+         AND (t.status = 'running' OR t.id IS DISTINCT FROM $5) AND coalesce(t.claim_lease, '') <> ALL ($8)",
     );
     let left = format!(
         "(SELECT coalesce(json_agg(json_build_object('task', row_to_json(x), 'run', x.run)), '[]') FROM ({left}) x)"
@@ -210,6 +212,7 @@ pub(super) fn load(session: &mut Session, look: &Look) -> Answer<State> {
         number(&only),
         time(&look.now),
         time(&since),
+        texts(&look.living),
     ];
     let rows = session.query(&sql, &values)?;
     let row = rows.first().ok_or_else(|| no_row("the job"))?;

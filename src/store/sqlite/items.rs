@@ -17,7 +17,7 @@ use crate::store::work::{
     Effect, Generation, Item, ItemClaim, List, Mark, Miss, Take, Taken, Times, Trouble,
     TroubleKind, Warrant, items_of,
 };
-use crate::store::{Claimed, Finish, Recorded};
+use crate::store::{Claimed, Finish, Recorded, Step};
 
 /// A task that was taken.
 struct Picked {
@@ -129,6 +129,16 @@ fn pick(
     };
     let picked = query.query_map(due, picked)?.filter(is_ours);
     picked.take(take.limit as usize).collect()
+}
+
+/// Whether there is a task of the slot, or an ad-hoc one, that is due.
+pub(super) fn has_any(
+    db: &Connection,
+    step: &Step,
+    slot: Option<Instant>,
+) -> rusqlite::Result<bool> {
+    let any = pick(db, &step.look.job, slot, &step.take_one())?;
+    Ok(!any.is_empty())
 }
 
 fn picked(row: &Row<'_>) -> rusqlite::Result<Picked> {
@@ -403,8 +413,9 @@ pub(super) fn claim(
         return Ok(None);
     };
     let claimed = claim.claimed(task);
-    step::mark_running(db, &claimed, &format!("{} {file}", claim.runner.lease))?;
-    step::insert_run(db, &claim.job, &claimed, &claim.runner)?;
+    let lease = format!("{} {file}", claim.runner.lease);
+    step::mark_running(db, &claimed, &lease)?;
+    step::insert_run(db, &claim.job, &claimed, &claim.runner, &lease)?;
     Ok(Some(claimed))
 }
 

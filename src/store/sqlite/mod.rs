@@ -26,8 +26,8 @@ use rustix::io::Errno;
 
 use super::work::{Effect, Generated, Generation, ItemClaim, Miss, Performed, Take, Taken, Watch};
 use super::{
-    AtWork, Claimed, Event, Finish, Holding, Locked, Locking, Look, Position, Recorded, Run,
-    SlotTask, Step, Stepped, Store, StoreError, Summary, Told,
+    AtWork, Claimed, Claimer, Event, Finish, Holding, Locked, Locking, Look, Position, Recorded,
+    Run, SlotTask, Step, Stepped, Store, StoreError, Summary, Told,
 };
 use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
@@ -174,6 +174,17 @@ impl Store for Sqlite {
         let is_claimed = |stepped: &Stepped| stepped.claimed.is_some();
         let file = place::identity(&self.path);
         self.write_and(|db| step::step(db, step, &file, decide), is_claimed)
+    }
+
+    fn claimers(&mut self, job: &str) -> Result<Vec<Claimer>, StoreError> {
+        let suffix = format!(" {}", place::identity(&self.path));
+        let names = self.ask(|db| state::claimers(db, job))?;
+        let claimer = |name: String| Claimer {
+            process: name.strip_suffix(&suffix).map(str::to_owned),
+            name,
+            is_held: false,
+        };
+        Ok(names.into_iter().map(claimer).collect())
     }
 
     fn add_note(&mut self, run: &str, note: &str) -> Result<bool, StoreError> {
