@@ -4,6 +4,7 @@
 mod support;
 
 mod chaos;
+mod checkpoints;
 mod faults;
 mod hosts;
 mod leases;

@@ -162,7 +162,10 @@ impl Store for Postgres {
 
     fn set_checkpoint(&mut self, token: &str, value: Option<&str>) -> Result<bool, StoreError> {
         let (token, value) = (token.to_owned(), value.map(str::to_owned));
-        self.write(move |session| checkpoint::set(session, &token, value.as_deref()))
+        // Set twice is set: it may be asked for again should the session turn out to be gone.
+        self.ask(move |session| {
+            session.write(|session| checkpoint::set(session, &token, value.as_deref()))
+        })
     }
 
     fn checkpoint(&mut self, token: &str) -> Result<Option<String>, StoreError> {
