@@ -1,5 +1,6 @@
 //! From a job as written to a job as meant: defaults filled in, every value checked.
 
+mod fits;
 mod limits;
 mod merged;
 mod sql;
@@ -61,6 +62,7 @@ pub fn build(
     let surroundings = builder.surroundings(&raw, folder);
     let items = builder.items(&raw);
     let draining = builder.draining(&raw);
+    builder.check_fit(own, &raw, work.as_ref(), items.as_ref());
     let job = Job {
         name: name.get_ref().clone(),
         work: work?,

@@ -1,6 +1,6 @@
 //! SQL as work, where the items of a slot come from, and how tasks that are many are worked off.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use toml::Spanned;
@@ -9,7 +9,7 @@ use super::Builder;
 use crate::config::raw::{RawJob, Text};
 use crate::config::values;
 use crate::domain::job::{Draining, Items, Runners, Scope, Source, Sql, Work};
-use crate::domain::sql::{Dialect, Fault, Script};
+use crate::domain::sql::{Dialect, Fault, Parameter, Script};
 
 /// `concurrency` of a job that does not say.
 const CONCURRENCY: u32 = 1;
@@ -17,6 +17,8 @@ const CONCURRENCY: u32 = 1;
 const BATCH: u32 = 500;
 /// The largest `batch`: its transaction holds the lock of every row it touches.
 const LARGEST_BATCH: u32 = 10_000;
+/// So many places of a text are looked at for a parameter.
+const MOST_PLACES: usize = 20;
 
 impl Builder<'_> {
     /// Read also where it has no effect, so that what is wrong with it is said.
@@ -102,5 +104,39 @@ impl Builder<'_> {
             self.error(span, fault.message, fault.hint);
         }
         None
+    }
+
+    /// Where a text first uses a parameter, else the whole of it. Strings and comments may have the name too: it is
+    /// used where it still is when it stands nowhere else.
+    pub(super) fn place_of(&self, text: &Text, parameter: Parameter) -> Range<usize> {
+        let value = text.get_ref().as_str();
+        let name = name_of(parameter);
+        let without = value.replace(name, &"1".repeat(name.len()));
+        let is_use = |place: &Range<usize>| {
+            let mut alone = without.clone();
+            alone.replace_range(place.clone(), name);
+            Script::parse(&alone, self.dialect).is_ok_and(|script| script.uses(parameter))
+        };
+        let places = value
+            .match_indices(name)
+            .map(|(start, name)| start..start + name.len());
+        match places.take(MOST_PLACES).find(is_use) {
+            Some(place) => self.within(text, &place),
+            None => text.span(),
+        }
+    }
+}
+
+/// A parameter as it is written.
+pub(super) fn name_of(parameter: Parameter) -> &'static str {
+    match parameter {
+        Parameter::Slot => ":slot",
+        Parameter::IntervalStart => ":interval_start",
+        Parameter::IntervalEnd => ":interval_end",
+        Parameter::Key => ":key",
+        Parameter::Keys => ":keys",
+        Parameter::Payload => ":payload",
+        Parameter::Task => ":task",
+        Parameter::Attempt => ":attempt",
     }
 }

@@ -11,6 +11,9 @@ const SERVER: &str = "[store]\nurl = \"postgres://db/app\"\n";
 /// SQL, and items that it suits.
 const FAN_OUT: &str =
     "items = \"SELECT id FROM t WHERE at < :slot\"\nsql = \"UPDATE t SET a = 1 WHERE id = :key\"\n";
+/// Items that suit any SQL.
+const ITEMS: &str = "items = \"SELECT id FROM t WHERE at < :slot\"\n";
+
 /// A file with one job of these lines.
 fn by_hand(lines: &str) -> String {
     format!("[jobs.j]\n{lines}\n")
@@ -27,6 +30,10 @@ fn job(text: &str) -> Job {
 
 fn sql(job: &Job) -> &Sql {
     job.work.sql().expect("SQL")
+}
+
+fn warnings(text: &str) -> Vec<String> {
+    said(&config(text).faults, Level::Warning)
 }
 
 /// The one fault of a file.
@@ -135,6 +142,20 @@ fn sql_is_read_in_the_dialect_of_the_store() {
 }
 
 #[test]
+fn the_store_of_the_environment_decides_the_dialect() {
+    let text = daily(&format!("{FAN_OUT}concurrency = 2"));
+    let elsewhere = Surroundings {
+        store: Some("sqlite:/srv/x.db".into()),
+        ..around()
+    };
+    let path = Path::new("/etc/jobrun/test.toml");
+    let parse = |text: &str| parse(path, text, &elsewhere, TzData::newest()).expect("sound");
+    let config = parse(&format!("{SERVER}{text}"));
+    assert_eq!(config.faults.of(Level::Warning).len(), 1);
+    assert!(warnings(&format!("{SERVER}{text}")).is_empty());
+}
+
+#[test]
 fn an_unreadable_address_of_the_store_is_one_fault() {
     let text = format!("[store]\nurl = \"mysql://db/app\"\n{}", daily(FAN_OUT));
     assert!(fault(&text).contains("`mysql://` is not a store"));
@@ -223,6 +244,200 @@ fn three_kinds_of_work_are_two_too_many() {
 }
 
 #[test]
+fn what_does_not_go_together_is_a_fault() {
+    let cases = [
+        // The task of a slot has no key.
+        (
+            daily("sql = \"UPDATE t SET a = 1 WHERE id = :key\""),
+            "4:38 `:key` has no value: the task of a slot has neither key nor payload (add `items",
+        ),
+        (
+            daily("sql = \"DELETE FROM t WHERE id IN (:keys)\""),
+            "4:35 `:keys` has no value",
+        ),
+        (
+            daily("sql = \"INSERT INTO t VALUES (:payload)\""),
+            "4:30 `:payload` has no value",
+        ),
+        // Items have one.
+        (
+            daily(&format!("{ITEMS}sql = \"DELETE FROM t\"")),
+            "5:7 `sql` uses neither `:key` nor `:keys`",
+        ),
+        (
+            daily("items_command = \"ids\"\nsql = \"DELETE FROM t WHERE at < :slot\""),
+            "5:7 `sql` uses neither `:key` nor `:keys`",
+        ),
+        // Many have no value of one.
+        (
+            daily(&format!(
+                "{ITEMS}sql = \"DELETE FROM t WHERE id IN (:keys) OR b = :payload\""
+            )),
+            "5:49 `:payload` is of one task, and `:keys` are those of many (write `:key`",
+        ),
+        (
+            daily(&format!(
+                "{ITEMS}sql = \"DELETE FROM t WHERE id IN (:keys) OR b = :task\""
+            )),
+            "5:49 `:task` is of one task",
+        ),
+        (
+            daily(&format!(
+                "{ITEMS}sql = \"DELETE FROM t WHERE id IN (:keys) OR b = :attempt\""
+            )),
+            "5:49 `:attempt` is of one task",
+        ),
+        (
+            daily(&format!(
+                "{ITEMS}sql = \"DELETE FROM t WHERE id IN (:keys) OR b = :key\""
+            )),
+            "5:49 `:key` is of one task",
+        ),
+        (
+            daily(&format!(
+                "{ITEMS}sql = \"DELETE FROM t WHERE id IN (:keys)\"\nexpect_rows = 1"
+            )),
+            "6:15 `expect_rows` with `:keys` needs a last statement that returns the key of each row (end it with `RETURNING`",
+        ),
+        // No slot, no items of it.
+        (
+            by_hand("items_command = \"ids\"\nshell = \"x\""),
+            "2:17 there is no slot to make items for (give the job a `schedule` or `every`)",
+        ),
+        (
+            by_hand("sql = \"DELETE FROM t WHERE at < :interval_end\""),
+            "2:33 `:interval_end` has no value: the job has no schedule",
+        ),
+        (
+            by_hand(
+                "items = \"SELECT id FROM t WHERE at < :slot\"\nitems_scope = \"job\"\nshell = \"x\"",
+            ),
+            "2:38 `:slot` has no value: the job has no schedule",
+        ),
+        (
+            daily(
+                "items = \"SELECT id FROM t\"\nitems_scope = \"job\"\nsql = \"DELETE FROM t WHERE id = :key AND at < :slot\"",
+            ),
+            "6:47 `:slot` has no value: items of the scope `job` have no slot",
+        ),
+        // Items are there before there is a task.
+        (
+            daily("items = \"SELECT :task WHERE 1 < :slot\"\nshell = \"x\""),
+            "4:17 `:task` has no value in `items`, which make the tasks (`items` can use `:slot`",
+        ),
+    ];
+    for (text, part) in cases {
+        let said = fault(&text);
+        assert!(said.starts_with(part), "{text}: {said}");
+    }
+}
+
+#[test]
+fn the_way_to_count_rows_by_key_is_shown_in_the_dialect_of_the_store() {
+    let text = daily(&format!(
+        "{ITEMS}sql = \"DELETE FROM t WHERE id IN (:keys)\"\nexpect_rows = 1"
+    ));
+    assert!(fault(&text).contains("json_each(:keys)) RETURNING id"));
+    assert!(fault(&format!("{SERVER}{text}")).contains("ANY(:keys) RETURNING id"));
+}
+
+#[test]
+fn what_goes_together_is_none() {
+    for text in [
+        daily(FAN_OUT),
+        daily("sql = \"DELETE FROM t WHERE at < :slot AND a = :task AND b = :attempt\""),
+        by_hand("sql = \"UPDATE t SET a = :payload WHERE id = :key\""),
+        by_hand("sql = \"UPDATE t SET a = 1 WHERE id IN (:keys)\"\nbatch = 100"),
+        daily(&format!(
+            "{ITEMS}sql = \"UPDATE t SET a = 1 WHERE id IN (:keys) RETURNING id\"\nexpect_rows = 1"
+        )),
+        daily(
+            "items = \"SELECT id FROM t\"\nitems_scope = \"job\"\nshell = \"x\"\nrunners = \"many\"",
+        ),
+        daily(&format!(
+            "{ITEMS}shell = \"x\"\nconcurrency = 8\nenv = {{ A = \"1\" }}"
+        )),
+        by_hand("shell = \"x\"\nrunners = \"many\"\nrate = \"5/m\""),
+        format!("{SERVER}{}", daily(&format!("{FAN_OUT}concurrency = 8"))),
+        // What a command finds around it is for the one that prints items, too.
+        daily("items_command = \"ids\"\ncwd = \"/srv\"\nsql = \"DELETE FROM t WHERE id = :key\""),
+        // Defaults are for the jobs that they suit.
+        format!(
+            "[defaults]\ncwd = \"/srv\"\nbatch = 9\nexpect_rows = 1\nrunners = \"many\"\nconcurrency = 2\nsuccess_codes = [0]\n\
+             {}[jobs.k]\nsql = \"DELETE FROM t\"\n",
+            daily("shell = \"x\"")
+        ),
+    ] {
+        assert_eq!(warnings(&text), [""; 0], "{text}");
+    }
+}
+
+#[test]
+fn what_has_no_effect_or_hardly_the_one_meant_is_a_warning() {
+    for (text, part) in [
+        (
+            daily("items = \"SELECT id FROM t\"\nshell = \"x\""),
+            "4:9 `items` does not use `:slot`: a slot that is caught up later gets the list of then (say which",
+        ),
+        (
+            daily(&format!("{FAN_OUT}concurrency = 2")),
+            "6:15 SQLite has one writer",
+        ),
+        (
+            daily("shell = \"x\"\nrunners = \"many\""),
+            "5:11 there is nothing to share: a slot is one task (it is for `items`",
+        ),
+        (
+            daily("shell = \"x\"\nbatch = 10"),
+            "5:9 `batch` has no effect without `:keys`",
+        ),
+        (
+            daily(&format!("{FAN_OUT}batch = 10")),
+            "6:9 `batch` has no effect without `:keys`",
+        ),
+        (
+            daily("shell = \"x\"\nexpect_rows = 1"),
+            "5:15 `expect_rows` has no effect without `sql`",
+        ),
+    ] {
+        let said = warnings(&text);
+        assert_eq!(said.len(), 1, "{text}: {said:?}");
+        assert!(said[0].starts_with(part), "{text}: {}", said[0]);
+    }
+}
+
+#[test]
+fn what_only_a_command_knows_has_no_effect_on_sql() {
+    for line in [
+        "env = { A = \"1\" }",
+        "env_file = \"e\"",
+        "cwd = \"/srv\"",
+        "umask = \"0027\"",
+        "nice = 1",
+        "ready = [\"true\"]",
+        "ready_timeout = \"1m\"",
+        "ready_every = \"1s\"",
+        "output = \"none\"",
+        "output_keep = \"1KiB\"",
+        "output_file = \"o\"",
+        "kill_after = \"1s\"",
+        "leftovers = \"wait\"",
+        "success_codes = [0]",
+        "fatal_codes = [2]",
+        "snooze_codes = [75]",
+        "snooze = \"1m\"",
+        "snooze_limit = \"1h\"",
+    ] {
+        let key = line.split(" = ").next().expect("a key");
+        let text = by_hand(&format!("sql = \"DELETE FROM t\"\n{line}"));
+        let said = warnings(&text);
+        assert_eq!(said.len(), 1, "{line}: {said:?}");
+        let part = format!("`{key}` has no effect on SQL (it is for `command` and `shell`");
+        assert!(said[0].contains(&part), "{said:?}");
+    }
+}
+
+#[test]
 fn a_fault_in_sql_stands_where_it_is_written() {
     for (lines, place) in [
         ("sql = \"SELECT 1; COMMIT\"", "2:18 "),
@@ -237,4 +452,26 @@ fn a_fault_in_sql_stands_where_it_is_written() {
         let said = fault(&by_hand(lines));
         assert!(said.starts_with(place), "{lines}: {said}");
     }
+}
+
+#[test]
+fn a_parameter_is_shown_where_it_is_used_and_not_where_it_is_told_of() {
+    for (sql, place) in [
+        ("SELECT ':key', :key", "4:23 "),
+        ("-- :key and :keys\nSELECT (a, :key, :key)", "5:12 "),
+        ("SELECT \\u0031, :key", "4:7 "),
+    ] {
+        let quotes = if sql.contains('\n') { "\"\"\"" } else { "\"" };
+        let said = fault(&daily(&format!("sql = {quotes}{sql}{quotes}")));
+        assert!(said.starts_with(place), "{sql}: {said}");
+    }
+}
+
+#[test]
+fn faulty_sql_does_not_hide_what_else_is_wrong() {
+    let said = faults(&daily(
+        "sql = \"COMMIT\"\nitems = \"SELECT :key\"\nlock = \"a b\"\numask = \"9\"\nrate = \"x\"",
+    ));
+    let starts = ["4:8 ", "5:17 ", "6:8 ", "7:9 ", "8:8 "];
+    assert_eq!(said.len(), starts.len(), "{said:#?}");
 }
