@@ -258,9 +258,12 @@ pub struct History {
     /// How many runs
     #[arg(short = 'n', long = "limit", value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
-    /// Only runs that did not succeed
+    /// Only runs that did not succeed, those of single items among them
     #[arg(long)]
     pub failed: bool,
+    /// Also the runs of single items, which else are counted in the run that worked them off
+    #[arg(long)]
+    pub items: bool,
     /// Print JSON, with the kept output
     #[arg(long)]
     pub json: bool,

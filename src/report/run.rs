@@ -289,7 +289,12 @@ pub fn say_started(job: &Job, claimed: &Claimed, now: Instant) {
     } else {
         format!(" ({})", details.join(", "))
     };
-    tracing::info!(job = job.name, run = claimed.run, "{name} started{details}");
+    // Of many, each is worth a line only where all is told.
+    if task.is_item() {
+        tracing::debug!(job = job.name, run = claimed.run, "{name} started{details}");
+    } else {
+        tracing::info!(job = job.name, run = claimed.run, "{name} started{details}");
+    }
 }
 
 /// Says how a run ended and what happens next.
@@ -317,6 +322,9 @@ pub fn say_finished(job: &Job, claimed: &Claimed, finish: &Finish) {
         tracing::warn!(job = job.name, run, "{name}: {note}");
     }
     match finish.outcome {
+        Outcome::Succeeded if claimed.task.is_item() => {
+            tracing::debug!(job = job.name, run, "{name} succeeded in {took}");
+        }
         Outcome::Succeeded => {
             let items = finish
                 .drained

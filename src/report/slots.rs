@@ -6,7 +6,7 @@ use super::status;
 use super::table::{Cell, table};
 use super::{SCHEMA, text};
 use crate::domain::job::Job;
-use crate::domain::lifecycle::{Outcome, Trigger};
+use crate::domain::lifecycle::{ITEMS_FAILED, Outcome, Trigger};
 use crate::domain::schedule::{Slot, Zone};
 use crate::store::Run;
 
@@ -181,6 +181,7 @@ pub struct RunRow {
     tz_version: String,
     fence: i64,
     backend_pid: Option<i64>,
+    drain: Option<String>,
     items_done: Option<u64>,
     items_failed: Option<u64>,
     stdout_bytes: u64,
@@ -223,6 +224,7 @@ impl RunRow {
             tz_version: run.tz_version.clone(),
             fence: run.fence,
             backend_pid: run.backend_pid,
+            drain: run.drain.clone(),
             items_done: run.items_done,
             items_failed: run.items_failed,
             stdout_bytes: run.stdout_bytes,
@@ -261,6 +263,17 @@ impl RunRow {
         if self.outcome == Outcome::Running {
             return self.note.clone().unwrap_or_default();
         }
+        if let (Some(done), Some(failed)) = (self.items_done, self.items_failed) {
+            let reason = self
+                .reason
+                .as_deref()
+                .filter(|reason| *reason != ITEMS_FAILED);
+            let reason = reason.map_or_else(String::new, |reason| format!(", {reason}"));
+            return match failed {
+                0 => format!("{done} done{reason}"),
+                _ => format!("{done} done, {failed} failed{reason}"),
+            };
+        }
         match (self.reason.as_deref(), self.exit_code, self.signal) {
             (Some("exit_code"), Some(code), _) => format!("exit {code}"),
             (Some("signal"), _, Some(signal)) => format!("signal {signal}"),
@@ -278,15 +291,21 @@ impl History {
         }
     }
 
-    /// For people.
+    /// For people; with the keys of items if runs of some are among them.
     pub fn text(&self, is_coloured: bool) -> String {
-        let headings = [
+        let mut headings = vec![
             "STARTED", "SLOT", "RUN", "TRIGGER", "OUTCOME", "TOOK", "WHY", "ID",
         ];
-        table(
-            &headings,
-            &self.runs.iter().map(RunRow::cells).collect::<Vec<_>>(),
-            is_coloured,
-        )
+        let mut rows: Vec<Vec<Cell>> = self.runs.iter().map(RunRow::cells).collect();
+        if self.runs.iter().any(|run| run.drain.is_some()) {
+            /// Behind the slot.
+            const KEY: usize = 2;
+            headings.insert(KEY, "KEY");
+            for (row, run) in rows.iter_mut().zip(&self.runs) {
+                let key = run.drain.as_ref().map_or("", |_| run.key.as_str());
+                row.insert(KEY, key.to_owned().into());
+            }
+        }
+        table(&headings, &rows, is_coloured)
     }
 }

@@ -136,7 +136,7 @@ impl Bench {
     fn outcomes(&mut self, job: &Job) -> Vec<Outcome> {
         let runs = self
             .store
-            .history(&job.name, 100, false, true)
+            .history(&job.name, 100, Which::OWN, true)
             .expect("runs");
         runs.iter().rev().map(|run| run.outcome).collect()
     }
@@ -510,13 +510,13 @@ fn output_comes_back_byte_for_byte(bench: &mut Bench) {
         .claimed
         .expect("a run");
     bench.finish(&job, &claimed, Outcome::Succeeded, "2026-05-05T09:31:00Z");
-    let runs = bench.store.history("j", 1, false, true).expect("read");
+    let runs = bench.store.history("j", 1, Which::OWN, true).expect("read");
     assert_eq!(runs[0].output, b"a\0\xffb");
     assert_eq!((runs[0].stdout_bytes, runs[0].duration_ms), (4, Some(1500)));
     assert!(
         bench
             .store
-            .history("j", 9, true, true)
+            .history("j", 9, Which::FAILED, true)
             .expect("read")
             .is_empty()
     );
@@ -1000,7 +1000,10 @@ fn a_note_is_added_to_what_is_noted(bench: &mut Bench) {
     for note in ["first", "second"] {
         assert!(bench.store.add_note(&run, note).expect("added"));
     }
-    let runs = bench.store.history("j", 1, false, false).expect("runs");
+    let runs = bench
+        .store
+        .history("j", 1, Which::OWN, false)
+        .expect("runs");
     assert_eq!(runs[0].note.as_deref(), Some("first; second"));
 }
 

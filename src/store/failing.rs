@@ -227,10 +227,10 @@ impl Store for Failing {
         &mut self,
         job: &str,
         limit: u32,
-        failed_only: bool,
+        which: Which,
         with_output: bool,
     ) -> Result<Vec<Run>, StoreError> {
-        self.call(|store| store.history(job, limit, failed_only, with_output))
+        self.call(|store| store.history(job, limit, which, with_output))
     }
 
     fn run(&mut self, id_prefix: &str, limit: u32) -> Result<Vec<(String, Run)>, StoreError> {

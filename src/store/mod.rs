@@ -33,7 +33,7 @@ use postgres::{DEFAULT_SCHEMA, Postgres};
 pub use postgres::{Keeper, Stop};
 pub use records::{
     AtWork, COMPLETED_EARLY, Claimed, Claimer, Drain, Drained, Event, Finish, Head, Look, Position,
-    Recorded, Run, Runner, SlotTask, Step, Stepped, Summary,
+    Recorded, Run, Runner, SlotTask, Step, Stepped, Summary, Which,
 };
 use sqlite::Sqlite;
 use work::{Effect, Generated, Generation, ItemClaim, Miss, Performed, Take, Taken, Watch};
@@ -169,12 +169,12 @@ pub trait Store {
     /// How a job stands; none if it was never seen.
     fn summary(&mut self, job: &str) -> Result<Option<Summary>, StoreError>;
 
-    /// The newest runs of a job, newest first, with their output only if `with_output`.
+    /// The newest of those runs of a job, newest first, with their output only if `with_output`.
     fn history(
         &mut self,
         job: &str,
         limit: u32,
-        failed_only: bool,
+        which: Which,
         with_output: bool,
     ) -> Result<Vec<Run>, StoreError>;
 

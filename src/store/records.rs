@@ -321,6 +321,38 @@ pub struct Summary {
     pub last_failure: Option<Instant>,
 }
 
+/// Which runs of a job are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Which {
+    /// Only those that did not succeed.
+    pub failed_only: bool,
+    /// Also those of single items; of those that failed they are meant anyway.
+    pub with_items: bool,
+}
+
+impl Which {
+    /// Those that are part of no other run.
+    pub const OWN: Self = Self {
+        failed_only: false,
+        with_items: false,
+    };
+    /// Those that did not succeed.
+    #[cfg(test)]
+    pub const FAILED: Self = Self {
+        failed_only: true,
+        with_items: false,
+    };
+
+    /// As a condition of either store.
+    pub(super) fn condition(self) -> &'static str {
+        match (self.failed_only, self.with_items) {
+            (false, false) => "drain IS NULL",
+            (false, true) => "(drain IS NULL OR drain IS NOT NULL)",
+            (true, _) => "outcome NOT IN ('succeeded', 'running', 'snoozed')",
+        }
+    }
+}
+
 /// A row of the run table.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Run {
@@ -358,6 +390,8 @@ pub struct Run {
     pub fence: i64,
     /// The server session that did SQL work.
     pub backend_pid: Option<i64>,
+    /// The run that this one, of an item, is part of.
+    pub drain: Option<RunId>,
     /// Items done in this run.
     pub items_done: Option<u64>,
     /// Items that failed in it.

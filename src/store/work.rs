@@ -323,6 +323,8 @@ pub struct ItemClaim {
     pub take: Take,
     /// The number of the lease it is done under.
     pub fence: Option<i64>,
+    /// The run it is part of.
+    pub drain: RunId,
     /// Id of the run that starts.
     pub run: RunId,
     /// What the attempt is known by.

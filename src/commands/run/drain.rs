@@ -436,6 +436,7 @@ fn claim(
             shard: work.shard,
         },
         fence: work.warrant.fence,
+        drain: work.warrant.run.clone(),
         run: Uuid::now_v7().to_string(),
         token: Uuid::new_v4().simple().to_string(),
         runner: start.runner.clone(),

@@ -12,7 +12,7 @@ use crate::domain::schedule::Instant;
 use crate::error::{Ending, Error};
 use crate::store::failing::{Failing, Fault};
 use crate::store::postgres::testing::cluster;
-use crate::store::{self, Run, SlotTask, Store};
+use crate::store::{self, Run, SlotTask, Store, Which};
 
 /// More calls than any start here makes.
 const MOST_CALLS: u32 = 200;
@@ -116,7 +116,9 @@ impl Bench {
     }
 
     fn rows(&self) -> Vec<Run> {
-        self.store().history("j", 100, false, false).expect("runs")
+        self.store()
+            .history("j", 100, Which::OWN, false)
+            .expect("runs")
     }
 
     /// A run is under way if and only if its task is, and one whose task is done has its outcome.

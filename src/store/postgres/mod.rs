@@ -35,7 +35,7 @@ use uuid::Uuid;
 use super::work::{Effect, Generated, Generation, ItemClaim, Miss, Performed, Take, Taken, Watch};
 use super::{
     AtWork, Claimed, Claimer, Event, Finish, Holding, Locked, Locking, Look, Position, Recorded,
-    Run, SlotTask, Step, Stepped, Store, StoreError, Summary, Told,
+    Run, SlotTask, Step, Stepped, Store, StoreError, Summary, Told, Which,
 };
 use crate::clock::since_boot;
 use crate::domain::decide::Decision;
@@ -308,11 +308,11 @@ impl Store for Postgres {
         &mut self,
         job: &str,
         limit: u32,
-        failed_only: bool,
+        which: Which,
         with_output: bool,
     ) -> Result<Vec<Run>, StoreError> {
         let job = job.to_owned();
-        self.ask(move |session| read::history(session, &job, limit, failed_only, with_output))
+        self.ask(move |session| read::history(session, &job, limit, which, with_output))
     }
 
     fn run(&mut self, id_prefix: &str, limit: u32) -> Result<Vec<(String, Run)>, StoreError> {

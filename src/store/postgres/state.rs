@@ -91,9 +91,11 @@ pub(super) fn busy_count(session: &mut Session, job: &str) -> Answer<u64> {
     Ok(count.unsigned_abs())
 }
 
-/// The newest run of task `t` that is marked as running.
-const RUNNING: &str = "(SELECT r.id FROM jobrun.run r WHERE r.job = $1 AND r.outcome = 'running' AND r.task_id = t.id \
-                       ORDER BY r.seq DESC LIMIT 1)";
+/// The newest run of task `t` of job `$1` that is marked as running.
+const RUNNING: &str = "coalesce((SELECT r.id FROM jobrun.run r WHERE r.job = $1 AND r.outcome = 'running' \
+     AND r.drain IS NULL AND r.task_id = t.id ORDER BY r.seq DESC LIMIT 1), \
+     (SELECT r.id FROM jobrun.run r WHERE r.job = $1 AND r.outcome = 'running' \
+     AND r.drain IS NOT NULL AND r.task_id = t.id ORDER BY r.seq DESC LIMIT 1))";
 
 pub(super) fn at_work(session: &mut Session, job: &str) -> Answer<Option<AtWork>> {
     let sql = format!(

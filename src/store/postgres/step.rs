@@ -253,7 +253,7 @@ fn claim(session: &mut Session, step: &Step, task: Task) -> Answer<Claimed> {
     let claimed = step.claimed(task);
     // Whoever holds the lock is the only runner: any other run that says it is running is not.
     let sql = "WITH lost AS (UPDATE jobrun.run SET outcome = 'lost', reason = 'runner_died', finished_at = $3
-                   WHERE job = $1 AND outcome = 'running' AND coalesce(lease, '') <> ALL ($13)
+                   WHERE job = $1 AND outcome = 'running' AND drain IS NULL AND coalesce(lease, '') <> ALL ($13)
                      AND started_at <= $14),
                lease AS (UPDATE jobrun.lease SET run_id = $2 WHERE name = $1 AND holder = $4 RETURNING fence),
                task AS (UPDATE jobrun.task SET status = 'running', runs = runs + 1, claim_token = $5, claim_lease = $6,
@@ -292,7 +292,7 @@ fn claim(session: &mut Session, step: &Step, task: Task) -> Answer<Claimed> {
 /// Ends what dead runs have left at the server.
 fn end_dead(session: &mut Session, step: &Step) -> Answer<()> {
     let dead = "SELECT id FROM jobrun.run
-                WHERE job = $1 AND outcome = 'running' AND coalesce(lease, '') <> ALL ($2) AND started_at <= $3";
+                WHERE job = $1 AND outcome = 'running' AND drain IS NULL AND coalesce(lease, '') <> ALL ($2) AND started_at <= $3";
     let gone_before = step.gone_before();
     let values = [
         text(&step.look.job),
@@ -327,7 +327,7 @@ fn drain(session: &mut Session, step: &Step) -> Answer<Drain> {
 /// Starts the row of a run that works off many tasks: of a slot, or ad-hoc ones.
 fn insert_drain(session: &mut Session, step: &Step, of: Option<&Claimed>) -> Answer<i64> {
     let sql = "WITH lost AS (UPDATE jobrun.run SET outcome = 'lost', reason = 'runner_died', finished_at = $3
-                   WHERE job = $1 AND outcome = 'running' AND coalesce(lease, '') <> ALL ($13)
+                   WHERE job = $1 AND outcome = 'running' AND drain IS NULL AND coalesce(lease, '') <> ALL ($13)
                      AND started_at <= $14),
                lease AS (UPDATE jobrun.lease SET run_id = $2 WHERE name = $1 AND holder = $4 RETURNING fence)
                INSERT INTO jobrun.run (id, job, task_id, slot, attempt, trigger, outcome, started_at, host, pid, tz_version,
@@ -376,8 +376,8 @@ pub(super) fn claim_item(
                    first_tried_at = coalesce(first_tried_at, $6) WHERE id = $7 AND EXISTS (SELECT FROM lease)
                    RETURNING id, slot, key)
                INSERT INTO jobrun.run (id, job, task_id, slot, key, attempt, trigger, outcome, started_at, host, pid,
-                                       tz_version, fence, lease)
-               SELECT $2, $1, task.id, task.slot, task.key, $8, $9, 'running', $6, $10, $11, $12, lease.fence, $5
+                                       tz_version, fence, lease, drain)
+               SELECT $2, $1, task.id, task.slot, task.key, $8, $9, 'running', $6, $10, $11, $12, lease.fence, $5, $13
                FROM task, lease RETURNING fence";
     let (attempt, pid) = (claimed.attempt.cast_signed(), i64::from(claim.runner.pid));
     let word = claimed.trigger.word();
@@ -394,6 +394,7 @@ pub(super) fn claim_item(
         text(&claim.runner.host),
         number(&pid),
         text(&claim.runner.tz_version),
+        text(&claim.drain),
     ];
     let rows = session.query(sql, &values)?;
     Ok(match rows.first() {

@@ -229,7 +229,13 @@ fn a_claim_whose_answer_was_lost_is_found_again() {
         (first.task.id, first.attempt, first.fence),
         (again.task.id, again.attempt, again.fence)
     );
-    assert_eq!(store.history("j", 9, false, false).expect("runs").len(), 1);
+    assert_eq!(
+        store
+            .history("j", 9, Which::OWN, false)
+            .expect("runs")
+            .len(),
+        1
+    );
 }
 
 #[test]

@@ -415,7 +415,8 @@ pub(super) fn claim(
     let claimed = claim.claimed(task);
     let lease = format!("{} {file}", claim.runner.lease);
     step::mark_running(db, &claimed, &lease)?;
-    step::insert_run(db, &claim.job, &claimed, &claim.runner, &lease)?;
+    let drain = Some(claim.drain.as_str());
+    step::insert_run(db, &claim.job, &claimed, &claim.runner, &lease, drain)?;
     Ok(Some(claimed))
 }
 

@@ -27,7 +27,7 @@ use rustix::io::Errno;
 use super::work::{Effect, Generated, Generation, ItemClaim, Miss, Performed, Take, Taken, Watch};
 use super::{
     AtWork, Claimed, Claimer, Event, Finish, Holding, Locked, Locking, Look, Position, Recorded,
-    Run, SlotTask, Step, Stepped, Store, StoreError, Summary, Told,
+    Run, SlotTask, Step, Stepped, Store, StoreError, Summary, Told, Which,
 };
 use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
@@ -340,10 +340,10 @@ impl Store for Sqlite {
         &mut self,
         job: &str,
         limit: u32,
-        failed_only: bool,
+        which: Which,
         with_output: bool,
     ) -> Result<Vec<Run>, StoreError> {
-        self.read(|db| read::history(db, job, limit, failed_only, with_output))
+        self.read(|db| read::history(db, job, limit, which, with_output))
     }
 
     fn run(&mut self, id_prefix: &str, limit: u32) -> Result<Vec<(String, Run)>, StoreError> {

@@ -191,7 +191,7 @@ fn claim(db: &Connection, step: &Step, file: &str, task: Task) -> rusqlite::Resu
     if !(step.is_shared && claimed.task.items.is_some()) {
         mark_running(db, &claimed, &lease)?;
     }
-    insert_run(db, job, &claimed, &step.runner, &lease)?;
+    insert_run(db, job, &claimed, &step.runner, &lease, None)?;
     Ok(claimed)
 }
 
@@ -221,11 +221,12 @@ pub(super) fn insert_run(
     claimed: &Claimed,
     runner: &Runner,
     lease: &str,
+    drain: Option<&str>,
 ) -> rusqlite::Result<()> {
     db.prepare_cached(
         "INSERT INTO jobrun_run (id, job, task_id, slot, key, attempt, \"trigger\", outcome, started_at, host, pid,
-                                 tz_version, fence, lease)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'running', ?8, ?9, ?10, ?11, ?12, ?13)",
+                                 tz_version, fence, lease, drain)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'running', ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
     )?
     .execute(params![
         claimed.run,
@@ -241,6 +242,7 @@ pub(super) fn insert_run(
         runner.tz_version,
         claimed.fence,
         lease,
+        drain,
     ])?;
     Ok(())
 }
@@ -277,7 +279,7 @@ fn lose_others(db: &Connection, step: &Step) -> rusqlite::Result<()> {
     let living = serde_json::to_string(&step.look.living).unwrap_or_default();
     db.prepare_cached(
         "UPDATE jobrun_run SET outcome = 'lost', reason = 'runner_died', finished_at = ?2
-         WHERE job = ?1 AND outcome = 'running' AND coalesce(lease, '') NOT IN (SELECT value FROM json_each(?3))
+         WHERE job = ?1 AND outcome = 'running' AND drain IS NULL AND coalesce(lease, '') NOT IN (SELECT value FROM json_each(?3))
            AND started_at <= ?4",
     )?
     .execute(params![
