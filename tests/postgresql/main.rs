@@ -10,3 +10,4 @@ mod leases;
 mod pooler;
 mod secrets;
 mod sessions;
+mod unlock;

@@ -14,7 +14,7 @@ use super::verdict::{self, Verdict};
 use crate::commands::environment::{self, Facts, Variables};
 use crate::commands::output_index;
 use crate::domain::job::{Job, Leftovers, Ready, Work};
-use crate::domain::lifecycle;
+use crate::domain::lifecycle::{self, Outcome};
 use crate::domain::schedule::Instant;
 use crate::error::Failure;
 use crate::exec::{self, Departed, Ended, Exit, How, LiveStream, Secrets, Sink};
@@ -317,6 +317,14 @@ pub(super) fn say(job: &Job, claimed: &Claimed, finish: &Finish, record: &Record
                 report::run::say_paused_by_failures(job);
             }
             report::run::say_finished(job, claimed, finish);
+        }
+        Record::TooLate if finish.outcome == Outcome::LockLost => {
+            let name = report::run::task_name(job, &claimed.task);
+            tracing::error!(
+                job = job.name,
+                run,
+                "{name} interrupted: lock_lost, left to whoever has the lock now, else to the next start"
+            );
         }
         Record::TooLate => {
             let message =

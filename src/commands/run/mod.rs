@@ -217,7 +217,8 @@ fn say_busy(config: &Config, job: &Job, busy: &Busy, is_by_hand: bool) {
     }
 }
 
-fn run_name(run: Option<&str>) -> String {
+/// The run a lock is held for, or that there is none.
+pub fn run_name(run: Option<&str>) -> String {
     run.map_or_else(
         || "no run started yet".to_owned(),
         |run| format!("run {run}"),

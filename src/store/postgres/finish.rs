@@ -12,11 +12,13 @@ pub(super) fn finish(session: &mut Session, finish: &Finish, start: &str) -> Ans
         "a finished run is not running"
     );
     if !write(session, finish, start)? {
-        return Ok(if is_written(session, finish)? {
-            Recorded::Done { is_paused: false }
-        } else {
-            Recorded::TooLate
-        });
+        if is_written(session, finish)? {
+            return Ok(Recorded::Done { is_paused: false });
+        }
+        if finish.outcome == Outcome::LockLost {
+            write_lock_lost(session, finish)?;
+        }
+        return Ok(Recorded::TooLate);
     }
     let is_paused = match finish.pause_after {
         Some(limit) if finish.update.status == Status::Failed => {
@@ -88,6 +90,42 @@ fn write(session: &mut Session, finish: &Finish, start: &str) -> Answer<bool> {
         text(&finish.run),
     ];
     Ok(session.execute(sql, &values)? > 0)
+}
+
+/// Writes that a run has lost its lock in the run's own row; its task is whose lock it is now. Whoever took it for lost
+/// did not know that it lives.
+fn write_lock_lost(session: &mut Session, finish: &Finish) -> Answer<()> {
+    let sql = "UPDATE jobrun.run SET outcome = 'lock_lost', reason = $2, finished_at = $3, duration_ms = $4, child_pid = $5,
+                   output = $6, output_index = $7, stdout_bytes = $8, stderr_bytes = $9, leftovers = $10, killed = $11,
+                   note = $12
+               WHERE id = $1 AND outcome IN ('running', 'lost')";
+    let has_output = !finish.output.is_empty() || finish.bytes != (0, 0);
+    let output = has_output.then_some(&finish.output);
+    let output_index = has_output.then_some(&finish.output_index);
+    let pid = finish.pid.map(i64::from);
+    let written = (finish.bytes.0.cast_signed(), finish.bytes.1.cast_signed());
+    let said = |said: &Option<String>| said.as_deref().map(storable);
+    let (reason, leftovers, note) = (
+        said(&finish.reason),
+        said(&finish.leftovers),
+        said(&finish.note),
+    );
+    let values = [
+        text(&finish.run),
+        text(&reason),
+        time(&finish.finished_at),
+        number(&finish.duration_ms),
+        number(&pid),
+        bytes(&output),
+        text(&output_index),
+        number(&written.0),
+        number(&written.1),
+        text(&leftovers),
+        flag(&finish.was_killed),
+        text(&note),
+    ];
+    session.execute(sql, &values)?;
+    Ok(())
 }
 
 /// Whether this very end is on record: it was written, and only the answer was lost.
