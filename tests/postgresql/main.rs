@@ -4,6 +4,7 @@
 mod support;
 
 mod chaos;
+mod check;
 mod faults;
 mod hosts;
 mod leases;

@@ -5,6 +5,7 @@
 
 mod asking;
 mod by_hand;
+mod check;
 pub mod connect;
 mod finish;
 mod hand;
@@ -38,12 +39,12 @@ use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Pause, SkipRange, State, Task, Version};
 use crate::plain;
+pub use check::check;
 use hand::Hand;
 pub use hand::Stop;
 pub use keeper::Keeper;
 pub(super) use keeper::NOT_REACHED;
 use line::{Line, Server};
-pub use open::check;
 pub(super) use session::DEFAULT_SCHEMA;
 use session::{Fault, Session};
 

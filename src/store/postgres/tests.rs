@@ -316,24 +316,35 @@ fn the_role_of_another_may_be_told_what_it_lacks() {
         settings: Settings::parse(&url).expect("a URL"),
         schema: bench.database.schema.clone(),
     };
-    let cannot = |schema: &str| {
-        let (cannot, _) = check(&database, None).expect("asked");
-        let error = cannot.expect("it cannot");
+    let cannot = |schema: &str, way_out: &str| {
+        let checked = check(&database, None).expect("asked");
+        let server = checked.server.expect("said");
+        assert!(server.starts_with("PostgreSQL 1"), "{server}");
         assert!(
-            error.message.contains(schema) && error.hint.is_some(),
-            "{error}"
+            server.ends_with(", through a socket on this host"),
+            "{server}"
         );
+        let error = checked.cannot.expect("it cannot");
+        let hint = error.hint.as_deref().expect("a way out").to_owned();
+        assert!(error.message.contains(schema), "{error}");
+        assert!(hint.contains(&role) && hint.contains(way_out), "{hint}");
     };
-    cannot("make the schema");
+    cannot("make the schema", "CREATE SCHEMA");
     let error = Postgres::open(&database, None, never())
         .map(|_| ())
         .expect_err("refused");
     assert!(error.hint.is_some(), "{error}");
     let schema = session::quoted(&bench.database.schema);
     client
-        .batch_execute(&format!("CREATE SCHEMA {schema} AUTHORIZATION {role}"))
+        .batch_execute(&format!(
+            "CREATE SCHEMA {schema}; GRANT USAGE ON SCHEMA {schema} TO {role}"
+        ))
         .expect("a schema");
-    assert!(check(&database, None).expect("asked").0.is_none());
+    cannot("make tables in the schema", "ALTER SCHEMA");
+    client
+        .batch_execute(&format!("ALTER SCHEMA {schema} OWNER TO {role}"))
+        .expect("its own");
+    assert!(check(&database, None).expect("asked").cannot.is_none());
     drop(Postgres::open(&database, None, never()).expect("its own store"));
     client
         .batch_execute(&format!("DROP SCHEMA {schema} CASCADE; DROP ROLE {role}"))
