@@ -146,6 +146,9 @@ impl Slots {
     }
 }
 
+/// Where the column of hosts is, if there is one.
+const HOST_AT: usize = 4;
+
 /// Runs, as `history` shows them.
 #[derive(Serialize)]
 pub struct History {
@@ -238,13 +241,13 @@ impl RunRow {
         }
     }
 
-    fn cells(&self) -> Vec<Cell> {
+    fn cells(&self, is_shared: bool) -> Vec<Cell> {
         let took = self
             .duration_ms
             .map(|ms| text::span(chrono::TimeDelta::milliseconds(ms)));
         let slot = self.slot_local.as_deref().or(self.slot.as_deref());
         let started = self.started_local.as_ref().unwrap_or(&self.started_at);
-        vec![
+        let mut cells: Vec<Cell> = vec![
             started.clone().into(),
             slot.unwrap_or("-").into(),
             self.attempt.to_string().into(),
@@ -253,7 +256,11 @@ impl RunRow {
             took.unwrap_or_default().into(),
             self.why().into(),
             self.id.clone().into(),
-        ]
+        ];
+        if is_shared {
+            cells.insert(HOST_AT, self.host.clone().into());
+        }
+        cells
     }
 
     /// What says more about the outcome: `exit 3`, `signal 9`, or the reason.
@@ -278,15 +285,15 @@ impl History {
         }
     }
 
-    /// For people.
-    pub fn text(&self, is_coloured: bool) -> String {
-        let headings = [
+    /// For people; with the host of each run, of a store that hosts share.
+    pub fn text(&self, is_shared: bool, is_coloured: bool) -> String {
+        let mut headings = vec![
             "STARTED", "SLOT", "RUN", "TRIGGER", "OUTCOME", "TOOK", "WHY", "ID",
         ];
-        table(
-            &headings,
-            &self.runs.iter().map(RunRow::cells).collect::<Vec<_>>(),
-            is_coloured,
-        )
+        if is_shared {
+            headings.insert(HOST_AT, "HOST");
+        }
+        let rows: Vec<_> = self.runs.iter().map(|run| run.cells(is_shared)).collect();
+        table(&headings, &rows, is_coloured)
     }
 }
