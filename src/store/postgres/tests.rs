@@ -162,6 +162,21 @@ fn a_lock_is_held_by_one_host_and_its_fence_grows() {
 }
 
 #[test]
+fn who_holds_the_lock_of_a_group_is_known_with_the_run() {
+    let Some(bench) = Bench::new() else { return };
+    let (mut one, mut other) = (bench.open(), bench.open());
+    let (_keeper, _heard) = won(&mut one, "a", &["j", "@g"]);
+    assert_eq!(busy(&mut other, "b", &["i", "@g"]).run_id, None);
+    one.step(&a_step("run-1", "a"), &mut manual)
+        .expect("a step");
+    let holding = busy(&mut other, "b", &["i", "@g"]);
+    assert_eq!(
+        (holding.name.as_str(), holding.run_id.as_deref()),
+        ("@g", Some("run-1"))
+    );
+}
+
+#[test]
 fn of_two_locks_both_are_taken_or_none() {
     let Some(bench) = Bench::new() else { return };
     let (mut one, mut other) = (bench.open(), bench.open());
