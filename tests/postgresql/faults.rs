@@ -34,6 +34,10 @@ fn faults_of_postgresql() {
             a_kept_result_waits_for_its_own_store,
         ),
         (
+            "a_server_that_is_away_is_waited_for_once_for_all_jobs",
+            a_server_that_is_away_is_waited_for_once_for_all_jobs,
+        ),
+        (
             "a_result_waits_for_a_session_where_all_are_in_use",
             a_result_waits_for_a_session_where_all_are_in_use,
         ),
@@ -148,6 +152,40 @@ fn check_refuses_the_pooler_that_a_start_refuses() {
     };
     let host = store.through(bouncer.port()).one_slot("true");
     host.run("check").exits(78).says(&["transaction pooler"]);
+}
+
+fn a_server_that_is_away_is_waited_for_once_for_all_jobs() {
+    let Some(cluster) = Cluster::start(&Settings::default()) else {
+        return;
+    };
+    let store = PgStore::on(&cluster);
+    let job = |name: &str| format!("[jobs.{name}]\n{ONE_SLOT}\nshell = 'echo x >> runs'\n");
+    let config = job("a") + &job("b") + &job("c");
+    let (in_turn, at_once) = (store.host(&config), store.host(&config));
+    cluster.stop(Stop::Fast);
+    let began = Instant::now();
+    let starts = [
+        in_turn.start("run --all -v"),
+        at_once.start("run --all -v --jobs 2"),
+    ];
+    for start in starts {
+        let ended = start.wait_within(LONGEST).exits(1).says(&[
+            "a was not started: the store cannot be used",
+            "c was not started: the store cannot be used",
+            "3 of 3 jobs failed, with exit status: a (125), b (125), c (125)",
+        ]);
+        for once in ["waits up to 30 s for the store", "error: store"] {
+            assert_eq!(ended.stderr.matches(once).count(), 1, "{}", ended.stderr);
+        }
+    }
+    assert!(
+        began.elapsed() < RECORD_WAIT + SOON,
+        "{:?}",
+        began.elapsed()
+    );
+    cluster.start_again();
+    in_turn.run("run --all").exits(0);
+    assert_eq!(in_turn.lines("runs").len(), 3);
 }
 
 /// A role that may have two sessions, and a store that is reached as it.
