@@ -127,7 +127,7 @@ fn say_lack(lack: &str, way_out: Option<&str>, level: Level) {
         Level::Error => "error",
         Level::Warning => "warning",
     };
-    let hint = way_out.map(|way_out| format!("  hint: {way_out}\n"));
+    let hint = way_out.map(|way_out| format!("hint: {way_out}\n"));
     let text = format!("{word}: {message}\n{}", hint.unwrap_or_default());
     say(&text, &message, way_out, level);
 }
