@@ -17,6 +17,8 @@ const LONGEST: Duration = Duration::from_secs(100);
 const SETTLED: Duration = Duration::from_secs(2);
 /// How long a result is tried to be written.
 const RECORD_WAIT: Duration = Duration::from_secs(30);
+/// When there is time for one more try.
+const NEARLY_OVER: Duration = Duration::from_secs(27);
 
 #[test]
 fn faults_of_postgresql() {
@@ -44,6 +46,10 @@ fn faults_of_postgresql() {
         (
             "a_result_is_kept_where_all_sessions_stay_in_use",
             a_result_is_kept_where_all_sessions_stay_in_use,
+        ),
+        (
+            "a_server_that_is_full_and_then_hangs_is_given_up_in_time",
+            a_server_that_is_full_and_then_hangs_is_given_up_in_time,
         ),
         (
             "a_result_is_kept_where_a_full_pool_hangs",
@@ -251,6 +257,27 @@ fn a_result_is_kept_where_all_sessions_stay_in_use() {
     host.run("run j").exits(0).says(&["recorded the outcome"]);
     assert_eq!(store.outcomes(), ["succeeded"]);
     assert_eq!(host.lines("runs").len(), 1);
+}
+
+fn a_server_that_is_full_and_then_hangs_is_given_up_in_time() {
+    let Some(cluster) = Cluster::start(&Settings::default()) else {
+        return;
+    };
+    let (store, url) = with_two_sessions(&cluster);
+    let host = store.one_slot(&format!("echo x >> runs; {}", until("go")));
+    let runner = start_and_hold(&host, "run j", "runs");
+    let _others = use_all_up(&url);
+    host.signal_file("go");
+    let ended = Instant::now();
+    std::thread::sleep(NEARLY_OVER);
+    cluster.freeze();
+    runner.wait_within(LONGEST).exits(74);
+    assert!(
+        ended.elapsed() < RECORD_WAIT + SOON,
+        "{:?}",
+        ended.elapsed()
+    );
+    cluster.thaw();
 }
 
 /// A session of this pooler, which keeps it until it is dropped: it is had with the first question.
