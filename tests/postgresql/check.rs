@@ -1,7 +1,7 @@
 //! What `check` tells of a server before anything is started there.
 
 use crate::support::pg_store::{PgStore, with_clock};
-use crate::support::postgres::unique;
+use crate::support::postgres::{Cluster, DATABASE, Settings, unique};
 
 #[test]
 fn check_says_no_where_the_role_may_not_make_the_store() {
@@ -31,6 +31,34 @@ fn check_says_no_where_the_role_may_not_make_the_store() {
     store.execute(&format!(
         "DROP SCHEMA \"{schema}\" CASCADE; DROP ROLE {role}"
     ));
+}
+
+#[test]
+fn check_tells_whether_the_connection_is_encrypted() {
+    let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("made");
+    let Some(cluster) = Cluster::start(&Settings {
+        tcp: true,
+        config: "ssl = on".into(),
+        files: vec![
+            ("server.crt".into(), own.cert.pem()),
+            ("server.key".into(), own.signing_key.serialize_pem()),
+        ],
+        ..Settings::default()
+    }) else {
+        return;
+    };
+    let url = cluster.tcp_url(DATABASE);
+    for (mode, said) in [
+        ("require", ", connection encrypted (TLSv1."),
+        ("disable", ", connection not encrypted"),
+    ] {
+        let store = PgStore::on(&cluster).reached_by(format!("{url}?sslmode={mode}"));
+        store
+            .one_slot("true")
+            .run("check")
+            .exits(0)
+            .answers(&[said]);
+    }
 }
 
 #[test]
