@@ -33,7 +33,7 @@ pub fn history(config: &Config, args: &cli::History) -> Result<Ending, Error> {
         let failed = if args.failed { " and failed" } else { "" };
         report::note(Some(&args.job), &format!("nothing has run{failed}"));
     } else {
-        report::answer(&history.text(report::colour::is_on_stdout()))?;
+        report::answer(&history.text(config.store.is_shared(), report::colour::is_on_stdout()))?;
     }
     Ok(Ending::Done)
 }

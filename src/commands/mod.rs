@@ -12,6 +12,7 @@ mod output_index;
 mod pause;
 mod run;
 mod slots;
+mod state_dir;
 mod status;
 mod unlock;
 
@@ -63,7 +64,7 @@ pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
             .clone()
             .or_else(|| set("JOBRUN_CONFIG").map(PathBuf::from)),
         store: set("JOBRUN_STORE").map(|url| url.to_string_lossy().into_owned()),
-        state_dir: state_dir(),
+        state_dir: default_state_dir(),
     };
     if let Command::Check(args) = command {
         return check::check(&around, args);
@@ -87,7 +88,7 @@ pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
 }
 
 /// The folder of this host's locks where the configuration names none and the store is a server.
-fn state_dir() -> Option<PathBuf> {
+fn default_state_dir() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Some(PathBuf::from(SYSTEM_STATE));
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{SCHEMA, text};
 use crate::domain::decide::Recovered;
-use crate::domain::due::{Basis, Plan};
+use crate::domain::due::{Basis, Plan, Reason};
 use crate::domain::job::{Job, Leftovers};
 use crate::domain::lifecycle::{Outcome, Status, Trigger, Update};
 use crate::domain::schedule::{Instant, Zone};
@@ -105,14 +105,29 @@ pub fn task_name(job: &Job, task: &Task) -> String {
     }
 }
 
-/// Says what became of runs that were found without their runner.
-pub fn say_recovered(job: &Job, recovered: &[Recovered]) {
+/// Says what became of runs that were found without their runner, and what the same step made of their tasks: its plan,
+/// and those it has closed.
+pub fn say_recovered(
+    job: &Job,
+    recovered: &[Recovered],
+    plan: Option<&Plan>,
+    closed: &[(i64, Reason)],
+) {
     for recovered in recovered {
         let name = task_name(job, &recovered.task);
-        let next = match recovered.update.status {
-            Status::Pending => "it runs again",
-            Status::Running | Status::Succeeded | Status::Failed | Status::Skipped => {
-                "it has failed"
+        let next = match (
+            recovered.update.status,
+            left_out(recovered.task.id, plan, closed),
+        ) {
+            (Status::Pending, None) => "it runs again".to_owned(),
+            (Status::Pending, Some(Reason::Coalesced)) => {
+                "a newer slot stands for it (coalesced)".to_owned()
+            }
+            (Status::Pending, Some(reason)) => {
+                format!("it does not run again ({})", reason.word())
+            }
+            (Status::Running | Status::Succeeded | Status::Failed | Status::Skipped, _) => {
+                "it has failed".to_owned()
             }
         };
         let run = recovered.run.as_deref().unwrap_or("-");
@@ -122,6 +137,15 @@ pub fn say_recovered(job: &Job, recovered: &[Recovered]) {
             "{name}: the previous run was found dead, {next}"
         );
     }
+}
+
+/// Why a step leaves out a task that was pending, if it does.
+fn left_out(task: i64, plan: Option<&Plan>, closed: &[(i64, Reason)]) -> Option<Reason> {
+    let folded = plan.and_then(|plan| plan.folded.iter().find(|folded| folded.task == task));
+    let closed = closed.iter().find(|(closed, _)| *closed == task);
+    folded
+        .map(|folded| folded.reason)
+        .or(closed.map(|(_, reason)| *reason))
 }
 
 /// Says what a plan leaves out, and why slots before now are not owed.

@@ -146,6 +146,9 @@ impl Slots {
     }
 }
 
+/// Where the column of hosts is, if there is one.
+const HOST_AT: usize = 4;
+
 /// Runs, as `history` shows them.
 #[derive(Serialize)]
 pub struct History {
@@ -240,13 +243,13 @@ impl RunRow {
         }
     }
 
-    fn cells(&self) -> Vec<Cell> {
+    fn cells(&self, is_shared: bool) -> Vec<Cell> {
         let took = self
             .duration_ms
             .map(|ms| text::span(chrono::TimeDelta::milliseconds(ms)));
         let slot = self.slot_local.as_deref().or(self.slot.as_deref());
         let started = self.started_local.as_ref().unwrap_or(&self.started_at);
-        vec![
+        let mut cells: Vec<Cell> = vec![
             started.clone().into(),
             slot.unwrap_or("-").into(),
             self.attempt.to_string().into(),
@@ -255,7 +258,11 @@ impl RunRow {
             took.unwrap_or_default().into(),
             self.why().into(),
             self.id.clone().into(),
-        ]
+        ];
+        if is_shared {
+            cells.insert(HOST_AT, self.host.clone().into());
+        }
+        cells
     }
 
     /// What says more about the outcome: `exit 3`, `signal 9`, or the reason.
@@ -291,19 +298,23 @@ impl History {
         }
     }
 
-    /// For people; with the keys of items if runs of some are among them.
-    pub fn text(&self, is_coloured: bool) -> String {
+    /// For people; with the host of each run, of a store that hosts share, and with the keys of items if runs of some are
+    /// among them.
+    pub fn text(&self, is_shared: bool, is_coloured: bool) -> String {
+        /// Behind the slot.
+        const KEY_AT: usize = 2;
         let mut headings = vec![
             "STARTED", "SLOT", "RUN", "TRIGGER", "OUTCOME", "TOOK", "WHY", "ID",
         ];
-        let mut rows: Vec<Vec<Cell>> = self.runs.iter().map(RunRow::cells).collect();
+        if is_shared {
+            headings.insert(HOST_AT, "HOST");
+        }
+        let mut rows: Vec<_> = self.runs.iter().map(|run| run.cells(is_shared)).collect();
         if self.runs.iter().any(|run| run.drain.is_some()) {
-            /// Behind the slot.
-            const KEY: usize = 2;
-            headings.insert(KEY, "KEY");
+            headings.insert(KEY_AT, "KEY");
             for (row, run) in rows.iter_mut().zip(&self.runs) {
                 let key = run.drain.as_ref().map_or("", |_| run.key.as_str());
-                row.insert(KEY, key.to_owned().into());
+                row.insert(KEY_AT, key.to_owned().into());
             }
         }
         table(&headings, &rows, is_coloured)

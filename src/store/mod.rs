@@ -390,14 +390,18 @@ pub struct Checked {
     pub cannot: Option<StoreError>,
     /// What its server lacks.
     pub lacks: Vec<String>,
+    /// What its server is, and how it is spoken to.
+    pub server: Option<String>,
 }
 
 /// Whether a start of this user could use the store. Makes nothing.
 pub fn check(target: &Target) -> Result<Checked, StoreError> {
     let environment = target.environment.as_deref();
-    let (cannot, lacks) = match &target.url {
-        Url::Sqlite(path) => (sqlite::check(path)?, Vec::new()),
-        Url::Postgres(database) => postgres::check(database, environment)?,
-    };
-    Ok(Checked { cannot, lacks })
+    match &target.url {
+        Url::Sqlite(path) => Ok(Checked {
+            cannot: sqlite::check(path)?,
+            ..Checked::default()
+        }),
+        Url::Postgres(database) => postgres::check(database, environment),
+    }
 }

@@ -4,6 +4,7 @@
 mod support;
 
 mod chaos;
+mod check;
 mod checkpoints;
 mod faults;
 mod hosts;
@@ -11,3 +12,4 @@ mod leases;
 mod pooler;
 mod secrets;
 mod sessions;
+mod unlock;

@@ -467,6 +467,14 @@ pub(super) fn say(job: &Job, claimed: &Claimed, finish: &Finish, record: &Record
             report::run::say_finished(job, claimed, finish);
         }
         Record::Early => report::run::say_completed_early(job, claimed, finish),
+        Record::TooLate if finish.outcome == Outcome::LockLost => {
+            let name = report::run::task_name(job, &claimed.task);
+            tracing::error!(
+                job = job.name,
+                run,
+                "{name} interrupted: lock_lost, left to whoever has the lock now, else to the next start"
+            );
+        }
         Record::TooLate => {
             tracing::error!(job = job.name, run, "{TOO_LATE}");
         }

@@ -75,15 +75,18 @@ impl Start<'_> {
         };
         let (job, config) = (self.job, self.config);
         let mut last_host = None;
+        let mut closed = Vec::new();
         let mut decide = |state: &State| {
             last_host = state.in_force().map(|version| version.host.clone());
-            decide::decide(job, state, now, ask, &|name| config.tz.zone(name).ok())
+            let decision = decide::decide(job, state, now, ask, &|name| config.tz.zone(name).ok());
+            closed.clone_from(&decision.closed);
+            decision
         };
         let (signals, spool) = (self.signals, &self.spool);
         let stepped = patiently(self.store.as_mut(), signals, spool, |store| {
             store.step(&step, &mut decide)
         })?;
-        report::run::say_recovered(job, &stepped.recovered);
+        report::run::say_recovered(job, &stepped.recovered, stepped.plan.as_ref(), &closed);
         // Of a run by hand only its own work counts.
         let is_by_hand = !matches!(ask, Ask::Owed { .. });
         for recovered in stepped.recovered.iter().filter(|_| !is_by_hand) {

@@ -198,7 +198,8 @@ impl<'a> Start<'a> {
         let now = self.store.now()?;
         self.early_until = Some(now + self.job.catch_up.early_wait);
         self.look_where_it_stands(now)?;
-        if self.is_quiet(now) {
+        let has_kept = self.spool.holds(&self.job.name);
+        if !has_kept && self.is_quiet(now) {
             report::run::say_nothing_due(self.job, self.next_slot(now));
             return Ok(Ending::Done);
         }
@@ -207,7 +208,7 @@ impl<'a> Start<'a> {
             report::run::say_paused(self.job, pause);
         }
         // Paused or not: what a dead start left behind is settled.
-        if !self.is_anything_to_do(now, pause.is_some())? {
+        if !has_kept && !self.is_anything_to_do(now, pause.is_some())? {
             return Ok(Ending::Done);
         }
         let is_shared = self.job.draining.runners == Runners::Many;

@@ -57,6 +57,10 @@ fn late(session: &mut Session, finish: &Finish) -> Answer<Recorded> {
         "SELECT FROM jobrun.task WHERE id = $1 AND claim_token = $2 AND status = 'succeeded'";
     let rows = session.query(completed, &[number(&finish.task), text(&finish.token)])?;
     if rows.is_empty() {
+        // Its task is whose lock it is now; whoever took the run for lost did not know that it lives.
+        if finish.outcome == Outcome::LockLost {
+            update_run(session, finish, "", "outcome IN ('running', 'lost')", &[])?;
+        }
         return Ok(Recorded::TooLate);
     }
     let early = Finish {

@@ -49,10 +49,13 @@ struct Row {
 
 /// Leases that run, in the order of `names`.
 fn running(session: &mut Session, names: &Vec<String>) -> Answer<Vec<Row>> {
-    let sql = "SELECT name, host, pid, run_id, date_trunc('milliseconds', taken_at) AS since, place,
+    // A claim writes its run to the lease of the job; that of a group has the same holder.
+    let sql = "SELECT name, host, pid, date_trunc('milliseconds', taken_at) AS since, place,
+                      coalesce(run_id, (SELECT own.run_id FROM jobrun.lease own
+                                        WHERE own.holder = l.holder AND own.run_id IS NOT NULL LIMIT 1)) AS run_id,
                       (extract(epoch FROM clock_timestamp() - beat_at) * 1000)::bigint AS silent_ms,
                       (extract(epoch FROM lease_until - clock_timestamp()) * 1000)::bigint AS left_ms
-               FROM jobrun.lease WHERE name = ANY($1) AND lease_until > clock_timestamp()
+               FROM jobrun.lease l WHERE name = ANY($1) AND lease_until > clock_timestamp()
                ORDER BY array_position($1, name)";
     session.rows(sql, &[texts(names)])
 }

@@ -5,6 +5,7 @@
 
 mod asking;
 mod by_hand;
+mod check;
 mod checkpoint;
 pub mod connect;
 mod effect;
@@ -42,17 +43,19 @@ use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Pause, SkipRange, State, Task, Version};
 use crate::plain;
+pub use check::check;
 use hand::Hand;
 pub use hand::Stop;
 pub use keeper::Keeper;
 pub(super) use keeper::NOT_REACHED;
 use line::{Line, Server};
-pub use open::check;
 pub(super) use session::DEFAULT_SCHEMA;
 use session::{Fault, Session};
 
 /// How long the server's clock is taken to go on as the host's does before it is read again.
 const CLOCK_TRUST: Duration = Duration::from_secs(1);
+/// How long one try to write a result may take for whoever tries again: what it wrote after all is known by its end.
+const RESULT_LIMIT: Duration = Duration::from_secs(10);
 
 /// An open PostgreSQL store.
 pub struct Postgres {
@@ -203,14 +206,18 @@ impl Store for Postgres {
 
     fn finish(&mut self, finish: &Finish) -> Result<Recorded, StoreError> {
         let (finish, holder) = (finish.clone(), self.holder.clone());
+        let limit = self.patience.map(|_| RESULT_LIMIT);
+        self.hand.within(limit);
         // One statement, where its session makes that a transaction of the right kind and nothing else depends on it.
-        self.ask(move |session| {
+        let finished = self.ask(move |session| {
             if session.is_own && finish.pause_after.is_none() {
                 finish::finish(session, &finish, &holder)
             } else {
                 session.write(|session| finish::finish(session, &finish, &holder))
             }
-        })
+        });
+        self.hand.within(None);
+        finished
     }
 
     fn perform(

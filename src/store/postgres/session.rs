@@ -328,7 +328,7 @@ fn server_error(place: &str, error: &postgres::Error) -> StoreError {
     said.is_passing = is_passing(error);
     match error.code() {
         Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => said.hint(
-            "the schema has to be the role's own: `CREATE SCHEMA … AUTHORIZATION …` by the database's owner",
+            "the schema has to be the role's own: `CREATE SCHEMA … AUTHORIZATION …` by the database's owner, or `ALTER SCHEMA … OWNER TO …`",
         ),
         Some(code) if *code == SqlState::READ_ONLY_SQL_TRANSACTION => said.hint(
             "it is a standby, or read-only: `target_session_attrs=read-write` finds the primary of several hosts",

@@ -165,6 +165,21 @@ fn a_lock_is_held_by_one_host_and_its_fence_grows() {
 }
 
 #[test]
+fn who_holds_the_lock_of_a_group_is_known_with_the_run() {
+    let Some(bench) = Bench::new() else { return };
+    let (mut one, mut other) = (bench.open(), bench.open());
+    let (_keeper, _heard) = won(&mut one, "a", &["j", "@g"]);
+    assert_eq!(busy(&mut other, "b", &["i", "@g"]).run_id, None);
+    one.step(&a_step("run-1", "a"), &mut manual)
+        .expect("a step");
+    let holding = busy(&mut other, "b", &["i", "@g"]);
+    assert_eq!(
+        (holding.name.as_str(), holding.run_id.as_deref()),
+        ("@g", Some("run-1"))
+    );
+}
+
+#[test]
 fn of_two_locks_both_are_taken_or_none() {
     let Some(bench) = Bench::new() else { return };
     let (mut one, mut other) = (bench.open(), bench.open());
@@ -325,24 +340,35 @@ fn the_role_of_another_may_be_told_what_it_lacks() {
         settings: Settings::parse(&url).expect("a URL"),
         schema: bench.database.schema.clone(),
     };
-    let cannot = |schema: &str| {
-        let (cannot, _) = check(&database, None).expect("asked");
-        let error = cannot.expect("it cannot");
+    let cannot = |schema: &str, way_out: &str| {
+        let checked = check(&database, None).expect("asked");
+        let server = checked.server.expect("said");
+        assert!(server.starts_with("PostgreSQL 1"), "{server}");
         assert!(
-            error.message.contains(schema) && error.hint.is_some(),
-            "{error}"
+            server.ends_with(", through a socket on this host"),
+            "{server}"
         );
+        let error = checked.cannot.expect("it cannot");
+        let hint = error.hint.as_deref().expect("a way out").to_owned();
+        assert!(error.message.contains(schema), "{error}");
+        assert!(hint.contains(&role) && hint.contains(way_out), "{hint}");
     };
-    cannot("make the schema");
+    cannot("make the schema", "CREATE SCHEMA");
     let error = Postgres::open(&database, None, never())
         .map(|_| ())
         .expect_err("refused");
     assert!(error.hint.is_some(), "{error}");
     let schema = session::quoted(&bench.database.schema);
     client
-        .batch_execute(&format!("CREATE SCHEMA {schema} AUTHORIZATION {role}"))
+        .batch_execute(&format!(
+            "CREATE SCHEMA {schema}; GRANT USAGE ON SCHEMA {schema} TO {role}"
+        ))
         .expect("a schema");
-    assert!(check(&database, None).expect("asked").0.is_none());
+    cannot("make tables in the schema", "ALTER SCHEMA");
+    client
+        .batch_execute(&format!("ALTER SCHEMA {schema} OWNER TO {role}"))
+        .expect("its own");
+    assert!(check(&database, None).expect("asked").cannot.is_none());
     drop(Postgres::open(&database, None, never()).expect("its own store"));
     client
         .batch_execute(&format!("DROP SCHEMA {schema} CASCADE; DROP ROLE {role}"))
