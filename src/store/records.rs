@@ -343,13 +343,29 @@ impl Which {
         with_items: false,
     };
 
-    /// As a condition of either store.
-    pub(super) fn condition(self) -> &'static str {
-        match (self.failed_only, self.with_items) {
-            (false, false) => "drain IS NULL",
-            (false, true) => "(drain IS NULL OR drain IS NOT NULL)",
-            (true, _) => "outcome NOT IN ('succeeded', 'running', 'snoozed')",
-        }
+    /// As a condition on `seq` of either store's `table`, of the job `$1`, or `?1`, and at most `$2`, or `?2`, of them. Each
+    /// part is what an index is for.
+    pub(super) fn condition(self, table: &str, sign: char) -> String {
+        let newest = |condition: &str| {
+            format!(
+                "SELECT seq FROM (SELECT seq FROM {table} WHERE job = {sign}1 AND {condition}
+                                  ORDER BY seq DESC LIMIT {sign}2) x"
+            )
+        };
+        let failed = "outcome IN ('failed', 'timed_out', 'interrupted', 'lost', 'lock_lost')";
+        let any = "outcome IN ('running', 'succeeded', 'snoozed', 'failed', 'timed_out', 'interrupted', 'lost', 'lock_lost')";
+        let parts = match (self.failed_only, self.with_items) {
+            (false, false) => vec![newest("drain IS NULL")],
+            (false, true) => vec![
+                newest("drain IS NULL"),
+                newest(&format!("drain IS NOT NULL AND {any}")),
+            ],
+            (true, _) => vec![
+                newest(&format!("drain IS NULL AND {failed}")),
+                newest(&format!("drain IS NOT NULL AND {failed}")),
+            ],
+        };
+        format!("seq IN ({})", parts.join(" UNION ALL "))
     }
 }
 

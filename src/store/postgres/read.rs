@@ -100,8 +100,8 @@ pub(super) fn history(
     which: Which,
     with_output: bool,
 ) -> Answer<Vec<Run>> {
-    let condition = which.condition();
-    let rest = format!("WHERE job = $1 AND {condition} ORDER BY seq DESC LIMIT $2");
+    let condition = which.condition("jobrun.run", '$');
+    let rest = format!("WHERE {condition} ORDER BY seq DESC LIMIT $2");
     let limit = i32::try_from(limit).unwrap_or(i32::MAX);
     let runs = runs(session, with_output, &rest, &[text(&job), small(&limit)])?;
     Ok(runs.into_iter().map(|(_, run)| run).collect())

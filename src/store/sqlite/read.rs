@@ -122,14 +122,14 @@ pub(super) fn history(
     which: Which,
     with_output: bool,
 ) -> rusqlite::Result<Vec<Run>> {
-    let condition = which.condition();
+    let condition = which.condition("jobrun_run", '?');
     let output = if with_output {
         "output, output_index"
     } else {
         "NULL AS output, NULL AS output_index"
     };
     let sql = format!(
-        "SELECT {RUN}, {output} FROM jobrun_run WHERE job = ?1 AND {condition} ORDER BY seq DESC LIMIT ?2"
+        "SELECT {RUN}, {output} FROM jobrun_run WHERE {condition} ORDER BY seq DESC LIMIT ?2"
     );
     db.prepare(&sql)?
         .query_map(params![job, limit], run)?
