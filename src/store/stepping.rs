@@ -87,7 +87,9 @@ impl Step {
         task.first_tried_at = task.first_tried_at.or(Some(self.now));
         let attempt = task.runs + 1;
         let is_first_by_hand = task.trigger == Trigger::Manual && task.attempts == 0;
-        let trigger = if task.runs > 0 && !is_first_by_hand {
+        // Who joins others at a slot's items begins nothing anew.
+        let joins = self.is_shared && task.items.is_some();
+        let trigger = if task.runs > 0 && !is_first_by_hand && !joins {
             Trigger::Retry
         } else {
             task.trigger
