@@ -176,6 +176,15 @@ impl Store for Failing {
         self.call(|store| store.claim_item(claim))
     }
 
+    fn has_due(
+        &mut self,
+        job: &str,
+        slot: Option<Instant>,
+        take: &Take,
+    ) -> Result<bool, StoreError> {
+        self.call(|store| store.has_due(job, slot, take))
+    }
+
     fn task(&mut self, id: i64) -> Result<Option<Task>, StoreError> {
         self.call(|store| store.task(id))
     }

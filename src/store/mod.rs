@@ -119,6 +119,14 @@ pub trait Store {
     /// Claims the next task that a command is run for, and starts its run; none: there is none, or the lease is lost.
     fn claim_item(&mut self, claim: &ItemClaim) -> Result<Option<Claimed>, StoreError>;
 
+    /// Whether `take` would have something of the slot, or of the ad-hoc tasks.
+    fn has_due(
+        &mut self,
+        job: &str,
+        slot: Option<Instant>,
+        take: &Take,
+    ) -> Result<bool, StoreError>;
+
     /// A task.
     fn task(&mut self, id: i64) -> Result<Option<Task>, StoreError>;
 

@@ -147,23 +147,42 @@ impl<'a> Progress<'a> {
         self.work.now + TimeDelta::from_std(self.began.elapsed()).unwrap_or_default()
     }
 
-    /// How many of up to `wanted` tasks may be begun now; waits until it is one at least; none: no further one is.
-    fn admit(&self, wanted: u32) -> Option<u32> {
+    /// How many of up to `wanted` tasks may be begun now; waits until it is one at least; none: no further one is, or there
+    /// is none to wait for.
+    fn admit(&self, store: &mut dyn Store, wanted: u32) -> Result<Option<u32>, StoreError> {
+        let mut has_looked = false;
         loop {
             if (self.watch)() || self.is_over() {
-                return None;
+                return Ok(None);
             }
             let Some(limiter) = &self.limiter else {
-                return Some(wanted);
+                return Ok(Some(wanted));
             };
-            let mut limiter = limiter.lock().unwrap_or_else(PoisonError::into_inner);
-            match limiter.take(wanted, Moment::now()) {
-                Ok(admitted) => return Some(admitted),
-                Err(wait) => {
-                    drop(limiter);
-                    thread::sleep(wait.min(LOOK));
-                }
+            let taken = limiter
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(wanted, Moment::now());
+            let wait = match taken {
+                Ok(admitted) => return Ok(Some(admitted)),
+                Err(wait) => wait,
+            };
+            let (job, slot) = (&self.job.name, self.work.times.slot);
+            if !has_looked && !store.has_due(job, slot, &self.take(None, 1))? {
+                return Ok(None);
             }
+            has_looked = true;
+            thread::sleep(wait.min(LOOK));
+        }
+    }
+
+    /// The next tasks after that place.
+    fn take(&self, after: Option<Mark>, limit: u32) -> Take {
+        Take {
+            now: self.work.now,
+            after,
+            only: None,
+            limit,
+            shard: self.work.shard,
         }
     }
 
@@ -249,14 +268,8 @@ fn drain_by_sql(
         1
     };
     let mut after = None;
-    while let Some(limit) = progress.admit(most) {
-        let take = Take {
-            now: progress.work.now,
-            after,
-            only: None,
-            limit,
-            shard: progress.work.shard,
-        };
+    while let Some(limit) = progress.admit(store, most)? {
+        let take = progress.take(after, limit);
         match store.work_off(effect, &take, &progress.watch)? {
             Taken::Nothing if after.is_none() => break,
             Taken::Nothing => after = None,
@@ -303,11 +316,8 @@ fn one_by_one(
             return Ok(ControlFlow::Break(()));
         }
         let take = Take {
-            now: progress.work.now,
-            after: None,
             only: Some(*task),
-            limit: 1,
-            shard: None,
+            ..progress.take(None, 1)
         };
         match store.work_off(effect, &take, &progress.watch)? {
             Taken::Nothing => {}
@@ -397,10 +407,21 @@ fn by_command(start: &mut Start<'_>, held: &mut Held, progress: &Progress<'_>) {
 }
 
 fn command_worker(start: &mut Start<'_>, held: &mut Held, progress: &Progress<'_>) {
+    if let Err(error) = drain_by_command(start, held, progress) {
+        progress.failure().get_or_insert(error);
+    }
+}
+
+/// Takes one task after the other; at last from the beginning, for what others were at meanwhile.
+fn drain_by_command(
+    start: &mut Start<'_>,
+    held: &mut Held,
+    progress: &Progress<'_>,
+) -> Result<(), StoreError> {
     let mut after = None;
-    while progress.admit(1).is_some() {
-        match claim(start, progress, after) {
-            Ok(Some(claimed)) => {
+    while progress.admit(start.store.as_mut(), 1)?.is_some() {
+        match claim(start, progress, after)? {
+            Some(claimed) => {
                 after = Some(Mark {
                     due_at: claimed.task.due_at,
                     id: claimed.task.id,
@@ -409,14 +430,11 @@ fn command_worker(start: &mut Start<'_>, held: &mut Held, progress: &Progress<'_
                     break;
                 }
             }
-            Ok(None) if after.is_none() => break,
-            Ok(None) => after = None,
-            Err(error) => {
-                progress.failure().get_or_insert(error);
-                break;
-            }
+            None if after.is_none() => break,
+            None => after = None,
         }
     }
+    Ok(())
 }
 
 fn claim(
@@ -428,13 +446,8 @@ fn claim(
     let claim = ItemClaim {
         job: start.job.name.clone(),
         slot: work.times.slot,
-        take: Take {
-            now: progress.now(),
-            after,
-            only: None,
-            limit: 1,
-            shard: work.shard,
-        },
+        take: progress.take(after, 1),
+        at: progress.now(),
         fence: work.warrant.fence,
         drain: work.warrant.run.clone(),
         run: Uuid::now_v7().to_string(),

@@ -17,7 +17,7 @@ use crate::store::work::{
     Effect, Generated, Generation, Item, ItemClaim, List, Mark, Miss, Performed, Take, Taken,
     Times, Trouble, TroubleKind, Watch, items_of,
 };
-use crate::store::{Claimed, Finish, Recorded, Step, StoreError};
+use crate::store::{Claimed, Finish, Recorded, StoreError};
 
 /// Items of a list of lines that are sent at once.
 const LINES: usize = 1000;
@@ -258,19 +258,23 @@ fn pick(
 }
 
 /// Whether there is a task of the slot, or an ad-hoc one, that is due and that nobody is at.
-pub(super) fn has_any(session: &mut Session, step: &Step, slot: Option<Instant>) -> Answer<bool> {
-    let take = step.take_one();
-    let (due_at, id) = place(&take);
-    let limit = i64::from(take.limit);
+pub(super) fn has_due(
+    session: &mut Session,
+    job: &str,
+    slot: Option<Instant>,
+    take: &Take,
+) -> Answer<bool> {
+    let (due_at, id) = place(take);
+    let limit = 1_i64;
     let values: [Bound<'_>; 6] = [
-        text(&step.look.job),
+        text(&job),
         time(&slot),
         time(&take.now),
         time(&due_at),
         number(&id),
         number(&limit),
     ];
-    Ok(!session.query(&due(slot, &take), &values)?.is_empty())
+    Ok(!session.query(&due(slot, take), &values)?.is_empty())
 }
 
 /// The place after which tasks are taken.

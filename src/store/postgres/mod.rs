@@ -257,6 +257,16 @@ impl Store for Postgres {
         self.write(move |session| items::claim(session, &claim))
     }
 
+    fn has_due(
+        &mut self,
+        job: &str,
+        slot: Option<Instant>,
+        take: &Take,
+    ) -> Result<bool, StoreError> {
+        let (job, take) = (job.to_owned(), *take);
+        self.ask(move |session| items::has_due(session, &job, slot, &take))
+    }
+
     fn task(&mut self, id: i64) -> Result<Option<Task>, StoreError> {
         self.ask(move |session| make::task(session, id))
     }

@@ -61,7 +61,10 @@ pub(super) fn step(
         Some(Claim::Planned(place)) => planned.into_iter().nth(place).flatten(),
         Some(Claim::Manual) => Some(make_manual(session, step)?),
         Some(Claim::Slot(planned)) => Some(reopen_slot(session, step, &planned)?),
-        Some(Claim::AdHoc) if step.is_shared && !items::has_any(session, step, None)? => {
+        Some(Claim::AdHoc)
+            if step.is_shared
+                && !items::has_due(session, &step.look.job, None, &step.take_one())? =>
+        {
             return Ok(Stepped::of(decision, None, None).waiting(step.now));
         }
         Some(Claim::AdHoc) => {
@@ -72,7 +75,7 @@ pub(super) fn step(
     };
     let claimed = match task {
         Some(task) if step.is_shared && task.items.is_some() => {
-            if !items::has_any(session, step, task.slot)? {
+            if !items::has_due(session, &step.look.job, task.slot, &step.take_one())? {
                 return Ok(Stepped::of(decision, None, None).waiting(step.now));
             }
             Some(join(session, step, task)?)

@@ -17,7 +17,7 @@ use crate::store::work::{
     Effect, Generation, Item, ItemClaim, List, Mark, Miss, Take, Taken, Times, Trouble,
     TroubleKind, Warrant, items_of,
 };
-use crate::store::{Claimed, Finish, Recorded, Step};
+use crate::store::{Claimed, Finish, Recorded};
 
 /// A task that was taken.
 struct Picked {
@@ -132,12 +132,13 @@ fn pick(
 }
 
 /// Whether there is a task of the slot, or an ad-hoc one, that is due.
-pub(super) fn has_any(
+pub(super) fn has_due(
     db: &Connection,
-    step: &Step,
+    job: &str,
     slot: Option<Instant>,
+    take: &Take,
 ) -> rusqlite::Result<bool> {
-    let any = pick(db, &step.look.job, slot, &step.take_one())?;
+    let any = pick(db, job, slot, &Take { limit: 1, ..*take })?;
     Ok(!any.is_empty())
 }
 

@@ -289,6 +289,15 @@ impl Store for Sqlite {
         self.write_and(|db| items::claim(db, claim, &file), is_claimed)
     }
 
+    fn has_due(
+        &mut self,
+        job: &str,
+        slot: Option<Instant>,
+        take: &Take,
+    ) -> Result<bool, StoreError> {
+        self.ask(|db| items::has_due(db, job, slot, take))
+    }
+
     fn task(&mut self, id: i64) -> Result<Option<Task>, StoreError> {
         self.ask(|db| items::task(db, id))
     }

@@ -40,7 +40,9 @@ pub(super) fn step(
         Some(Claim::Planned(place)) => planned.into_iter().nth(place).flatten(),
         Some(Claim::Manual) => Some(make_manual(db, step)?),
         Some(Claim::Slot(planned)) => Some(reopen_slot(db, step, &planned)?),
-        Some(Claim::AdHoc) if step.is_shared && !items::has_any(db, step, None)? => {
+        Some(Claim::AdHoc)
+            if step.is_shared && !items::has_due(db, &step.look.job, None, &step.take_one())? =>
+        {
             return Ok(Stepped::of(decision, None, None).waiting(step.now));
         }
         Some(Claim::AdHoc) => {
@@ -52,7 +54,7 @@ pub(super) fn step(
     if let Some(task) = &task
         && step.is_shared
         && task.items.is_some()
-        && !items::has_any(db, step, task.slot)?
+        && !items::has_due(db, &step.look.job, task.slot, &step.take_one())?
     {
         return Ok(Stepped::of(decision, None, None).waiting(step.now));
     }
