@@ -1,204 +1,156 @@
-use super::*;
+//! What queries and rows are, where errors are, and what is used.
 
-fn texts(text: &str, dialect: Dialect) -> Vec<String> {
-    let script = Script::parse(text, dialect).expect("statements");
-    script.statements.into_iter().map(|one| one.text).collect()
+use super::Dialect::{Postgres, Sqlite};
+use super::{Dialect, Fault, Parameter, Script};
+
+const BOTH: &[Dialect] = &[Postgres, Sqlite];
+
+#[test]
+fn all_faults_are_found_at_once_in_order() {
+    let script = "SELECT :b; COMMIT; SELECT $1, :a, 'x";
+    let faults = Script::parse(script, Postgres).expect_err(script);
+    let parts: Vec<&str> = faults
+        .iter()
+        .map(|fault| &script[fault.at.clone()])
+        .collect();
+    assert_eq!(parts, [":b", "COMMIT", "$1", ":a", "'"]);
 }
 
 #[test]
-fn each_place_of_a_parameter_has_a_number_of_its_own() {
-    let text = "UPDATE a SET s = :slot WHERE id = :key AND at < :slot";
-    let script = Script::parse(text, Dialect::Postgres).expect("a script");
-    assert_eq!(
-        script.statements[0].text,
-        "UPDATE a SET s = $1 WHERE id = $2 AND at < $3"
-    );
-    assert_eq!(
-        script.statements[0].parameters,
-        [Parameter::Slot, Parameter::Key, Parameter::Slot]
-    );
-    assert_eq!(
-        texts(text, Dialect::Sqlite)[0],
-        "UPDATE a SET s = ?1 WHERE id = ?2 AND at < ?3"
-    );
-}
-
-#[test]
-fn what_only_looks_like_a_parameter_is_left_alone() {
-    for (text, dialect) in [
-        (
-            "SELECT ':key', \":key\", 1 /* :key */ -- :key",
-            Dialect::Postgres,
-        ),
-        ("SELECT ':key', [a :key], `:key`, \":key\"", Dialect::Sqlite),
-        (
-            "SELECT $$ :key $$, $a$ :key $$ $a$, E'\\':key', a[1:key], x::slot",
-            Dialect::Postgres,
-        ),
-        (
-            "SELECT 'it''s :key', U&'d\\0061t :key', a ? 'b', a @> b, a[b:slot]",
-            Dialect::Postgres,
-        ),
-        ("SELECT /* /* */ :key */ 1", Dialect::Postgres),
-        ("SELECT e'a\\\\', 1", Dialect::Postgres),
+fn a_query_is_one_statement_that_reads() {
+    let fault = |script: &str| -> Option<Fault> {
+        let faults = Script::parse_query(script, Postgres).err()?;
+        faults.into_iter().next()
+    };
+    for query in [
+        "SELECT 1;",
+        "-- which\nselect k FROM a WHERE at < :slot -- all of them",
+        "VALUES ('a'), ('b')",
+        "TABLE a",
+        "((SELECT 1) UNION SELECT 2)",
+        "(WITH x AS (SELECT 1) SELECT * FROM x)",
+        "WITH RECURSIVE x(i) AS (SELECT 1), update AS (SELECT 2) SELECT i FROM x",
+        "WITH x AS (SELECT 1) (TABLE x)",
     ] {
-        assert_eq!(texts(text, dialect), [text], "{text}");
+        assert_eq!(fault(query), None, "{query}");
     }
-    let quoted = texts("SELECT 'a\\', :key", Dialect::Postgres);
-    assert_eq!(quoted, ["SELECT 'a\\', $1"]);
-}
-
-#[test]
-fn a_semicolon_ends_a_statement_but_not_within_it() {
-    let trigger = "CREATE TRIGGER t AFTER INSERT ON a BEGIN SELECT CASE WHEN 1 THEN 2 END; DELETE FROM b; END";
-    let routine = "CREATE FUNCTION f() RETURNS int LANGUAGE sql BEGIN ATOMIC SELECT CASE WHEN true THEN 1 END; SELECT 2; END";
-    let rule = "CREATE RULE r AS ON INSERT TO a DO ALSO (DELETE FROM b; DELETE FROM c)";
-    for (text, dialect) in [
-        (trigger, Dialect::Sqlite),
-        (routine, Dialect::Postgres),
-        (rule, Dialect::Postgres),
-        ("SELECT ';', \";\" /* ; */", Dialect::Postgres),
+    for (script, part, message) in [
+        (
+            "SELECT 1; SELECT 2 ;",
+            10..18,
+            "one statement, this is another",
+        ),
+        (
+            "DELETE FROM a RETURNING k",
+            0..6,
+            "`DELETE` starts no query",
+        ),
+        (
+            "WITH x AS (SELECT 1) DELETE FROM a",
+            0..4,
+            "`WITH` starts no query",
+        ),
+        ("EXPLAIN SELECT 1", 0..7, "`EXPLAIN` starts no query"),
+        ("SELECT 1) UNION (SELECT 2", 8..9, "closes nothing"),
+        ("", 0..0, "no SQL statement"),
     ] {
-        assert_eq!(
-            texts(&format!(";; {text} ; \n SELECT 1 ; -- end"), dialect)[1..],
-            ["SELECT 1"],
-            "{text}"
-        );
-        assert_eq!(texts(text, dialect), [text]);
+        let fault = fault(script).expect(script);
+        assert_eq!(fault.at, part, "{script}");
+        assert!(fault.message.contains(message), "{fault:?}");
     }
 }
 
 #[test]
-fn what_has_rows_is_known() {
-    for (text, has_rows) in [
+fn a_statement_has_rows_or_not() {
+    for (text, expected) in [
         ("SELECT 1", true),
-        ("/* a */ values (1)", true),
-        ("UPDATE a SET b = 1 RETURNING id", true),
-        ("UPDATE a SET b = 'RETURNING'", false),
+        ("/* x */ values (1)", true),
+        ("TABLE a", true),
+        ("(SELECT 1)", true),
+        ("WITH x AS (SELECT 1) SELECT * FROM x", true),
         (
-            "WITH x AS (UPDATE a SET b = 1 RETURNING id) UPDATE c SET d = 1",
+            "WITH RECURSIVE delete AS (SELECT 1) SELECT * FROM delete",
+            true,
+        ),
+        (
+            "WITH x AS (DELETE FROM a RETURNING k) SELECT k FROM x",
+            true,
+        ),
+        (
+            "WITH x AS (DELETE FROM a RETURNING k) INSERT INTO b SELECT k FROM x",
             false,
         ),
-        ("WITH x AS (SELECT 1) SELECT * FROM x", true),
-        ("DELETE FROM a", false),
+        (
+            "WITH x AS (SELECT 1) UPDATE a SET id = 1 RETURNING id",
+            true,
+        ),
+        ("INSERT INTO a VALUES (1) returning id", true),
+        ("INSERT INTO a SELECT 1", false),
+        ("INSERT INTO a VALUES ('RETURNING') -- RETURNING", false),
+        ("UPDATE a SET \"returning\" = (SELECT 1)", false),
+        ("CREATE TABLE c AS SELECT 1", false),
     ] {
-        let script = Script::parse(text, Dialect::Postgres).expect("a script");
-        assert_eq!(script.statements[0].has_rows(), has_rows, "{text}");
+        for &dialect in BOTH {
+            let parsed = Script::parse(text, dialect).expect(text);
+            assert_eq!(parsed.statements[0].has_rows(), expected, "{text}");
+        }
     }
 }
 
 #[test]
-fn what_cannot_be_one_transaction_with_the_mark_is_refused() {
-    for text in [
-        "BEGIN; SELECT 1",
-        "-- x\n commit",
-        "ROLLBACK TO a",
-        "savepoint a",
-        "START TRANSACTION",
-        "PREPARE TRANSACTION 'x'",
-        "COPY a FROM STDIN",
-        "VACUUM a",
-        "CREATE DATABASE x",
-        "SET search_path = x",
-        "LISTEN x",
-        "\\d",
-        "SELECT $1",
-        "SELECT 'a",
-        "SELECT \"a",
-        "SELECT $a$ x",
-        "SELECT /* x",
-        "SELECT :kye",
-        "SELECT :key, :keys",
-        " ; -- nothing",
-        "SELECT 1\0",
+fn a_position_is_found_in_what_was_written() {
+    let script = "-- ä\nSELECT 1;\n  UPDATE a SET k = 'ü', at = :slot\n  WHERE k = :key AND id = x";
+    let parsed = Script::parse(script, Postgres).expect(script);
+    let update = &parsed.statements[1];
+    let located = |piece: &str| {
+        let at = update.text.find(piece).expect(piece);
+        update.locate(update.text[..at].chars().count() + 1)
+    };
+    assert_eq!(
+        update.text,
+        "UPDATE a SET k = 'ü', at = $1\n  WHERE k = $2 AND id = x"
+    );
+    for (piece, expected) in [
+        ("UPDATE", (3, 3)),
+        ("at =", (3, 25)),
+        ("$1", (3, 30)),
+        ("1\n", (3, 30)),
+        ("\n", (3, 35)),
+        ("WHERE", (4, 3)),
+        ("$2", (4, 13)),
+        (" AND", (4, 17)),
+        ("x", (4, 27)),
     ] {
-        assert!(Script::parse(text, Dialect::Postgres).is_err(), "{text}");
+        assert_eq!(located(piece), expected, "{piece:?}");
     }
-    for text in [
-        "SELECT ?1",
-        "SELECT @a",
-        "SELECT $a",
-        "ATTACH 'x' AS y",
-        "END",
-        "PRAGMA journal_mode = delete",
-    ] {
-        assert!(Script::parse(text, Dialect::Sqlite).is_err(), "{text}");
-    }
-    for text in [
-        "SET LOCAL work_mem = '1MB'",
-        "DO $$ BEGIN NULL; END $$",
-        "COPY a TO '/tmp/x'",
-        "SELECT a AS begin",
-    ] {
-        assert!(Script::parse(text, Dialect::Postgres).is_ok(), "{text}");
+    let length = update.text.chars().count();
+    assert_eq!(update.locate(length + 1), (4, 28), "the end of the input");
+    assert_eq!(update.locate(length + 99), (4, 28), "never behind it");
+    assert_eq!(update.locate(0), (3, 3));
+    // The comment in front is part of the first statement.
+    assert_eq!(parsed.statements[0].locate(6), (2, 1));
+}
+
+#[test]
+fn a_script_knows_what_it_uses() {
+    let script = "SELECT 1; SELECT :interval_end, ':slot'";
+    for &dialect in BOTH {
+        let parsed = Script::parse(script, dialect).expect(script);
+        let used: Vec<Parameter> = Parameter::ALL
+            .into_iter()
+            .filter(|&parameter| parsed.uses(parameter))
+            .collect();
+        assert_eq!(used, [Parameter::IntervalEnd]);
     }
 }
 
 #[test]
-fn a_fault_is_where_it_is_and_says_what_was_meant() {
-    let faults = Script::parse("SELECT 'ü', :kye", Dialect::Postgres).expect_err("a fault");
-    assert_eq!(faults[0].at, 13..17);
-    assert_eq!(faults[0].hint.as_deref(), Some("did you mean `:key`?"));
-}
-
-#[test]
-fn a_place_in_a_statement_is_one_in_the_script() {
-    let text = "SELECT 1;\n\n  UPDATE ä SET b = :slot,\n c = oops";
-    let script = Script::parse(text, Dialect::Postgres).expect("a script");
-    let second = &script.statements[1];
-    let position = second.text.chars().position(|c| c == 'o').expect("there") + 1;
-    assert_eq!(second.locate(position), (4, 6));
-    assert_eq!(second.locate(1), (3, 3));
-}
-
-#[test]
-fn the_items_are_one_query() {
-    assert!(Script::parse_query("SELECT id FROM a;", Dialect::Postgres).is_ok());
-    assert!(Script::parse_query("-- all\n(VALUES (1))", Dialect::Postgres).is_ok());
-    assert!(Script::parse_query("DELETE FROM a", Dialect::Postgres).is_err());
-    assert!(Script::parse_query("SELECT 1; SELECT 2", Dialect::Postgres).is_err());
-}
-
-#[test]
-fn sqlite_reads_what_was_split_and_numbered() {
-    let db = rusqlite::Connection::open_in_memory().expect("a database");
-    db.execute_batch("CREATE TABLE a (id INTEGER, s TEXT, p TEXT); CREATE TABLE b (id INTEGER)")
-        .expect("made");
-    let text = "INSERT INTO a VALUES (:key, :slot, :payload); -- one\n
-        CREATE TRIGGER t AFTER DELETE ON a BEGIN INSERT INTO b VALUES (1); DELETE FROM b WHERE id = 7; END;
-        UPDATE [a] SET `s` = ':key' || :task WHERE id IN (:key, :attempt)";
-    let script = Script::parse(text, Dialect::Sqlite).expect("a script");
-    assert_eq!(script.statements.len(), 3);
-    for one in &script.statements {
-        let prepared = db.prepare(&one.text).expect("valid");
-        assert_eq!(
-            prepared.parameter_count(),
-            one.parameters.len(),
-            "{}",
-            one.text
-        );
-    }
-}
-
-mod properties {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn nothing_panics_and_nothing_is_lost(text in "[a-zE:;'\"$`\\[\\]/*\\-\\\\()?@ü \n0-9]{0,60}") {
-            for dialect in [Dialect::Postgres, Dialect::Sqlite] {
-                let tokens: Vec<_> = Scanner::new(&text, dialect).map_while(Result::ok).collect();
-                let joined: String = tokens.iter().map(|token| token.text).collect();
-                prop_assert!(text.starts_with(&joined));
-                let (script, _) = Script::read(&text, dialect);
-                for statement in script.statements {
-                    for position in 0..statement.text.len() + 2 {
-                        statement.locate(position);
-                    }
-                }
-            }
+fn every_parameter_is_read_by_its_word() {
+    for parameter in Parameter::ALL {
+        for &dialect in BOTH {
+            let script = format!("SELECT :{}", parameter.word());
+            let parsed = Script::parse(&script, dialect).expect(&script);
+            assert_eq!(parsed.statements[0].parameters, [parameter]);
         }
     }
 }
