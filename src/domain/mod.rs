@@ -8,6 +8,5 @@ pub mod due;
 pub mod job;
 pub mod lifecycle;
 pub mod schedule;
-#[allow(dead_code)] // Nobody calls it yet.
 pub mod sql;
 pub mod state;

@@ -19,12 +19,7 @@ const OF_SLOT: [Parameter; 3] = [
 /// What a task with a key has.
 const OF_KEY: [Parameter; 3] = [Parameter::Key, Parameter::Keys, Parameter::Payload];
 /// What each task has for itself.
-const OF_ONE: [Parameter; 4] = [
-    Parameter::Key,
-    Parameter::Payload,
-    Parameter::Task,
-    Parameter::Attempt,
-];
+const OF_ONE: [Parameter; 3] = [Parameter::Payload, Parameter::Task, Parameter::Attempt];
 /// What there is only once a task is made.
 const OF_TASK: [Parameter; 5] = [
     Parameter::Key,

@@ -291,7 +291,7 @@ fn what_does_not_go_together_is_a_fault() {
             daily(&format!(
                 "{ITEMS}sql = \"DELETE FROM t WHERE id IN (:keys) OR b = :key\""
             )),
-            "5:49 `:key` is of one task",
+            "5:49 `:key` and `:keys` do not go together",
         ),
         (
             daily(&format!(

@@ -17,10 +17,11 @@ pub(in crate::store) const DEFAULT_SCHEMA: &str = "jobrun";
 /// What holds in a session of ours whatever the defaults of its role and database are: commits are waited for,
 /// transactions see what others have committed, and nothing is waited for without end. A session that a frozen host
 /// leaves behind in a transaction is over long before its lease.
-const SETTINGS: [(&str, &str); 10] = [
+const SETTINGS: [(&str, &str); 11] = [
     ("synchronous_commit", "on"),
     ("default_transaction_isolation", "read committed"),
     ("default_transaction_read_only", "off"),
+    ("standard_conforming_strings", "on"),
     ("statement_timeout", "30s"),
     ("lock_timeout", "20s"),
     ("idle_in_transaction_session_timeout", "10s"),
