@@ -68,22 +68,30 @@ impl Work {
 }
 
 /// What came of it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Drained {
     pub(super) done: u64,
     /// For now or for good.
     pub(super) failed: u64,
     /// That said "not yet".
     pub(super) snoozed: u64,
-    /// jobrun was told to stop.
-    pub(super) is_stopped: bool,
-    /// The lease is another's.
-    pub(super) is_lease_lost: bool,
-    /// `max_runtime` is over.
-    pub(super) is_cut_short: bool,
-    /// The store could not be used any more.
-    pub(super) error: Option<StoreError>,
+    pub(super) end: End,
     is_shared: bool,
+}
+
+/// Why no further task was begun.
+#[derive(Debug)]
+pub(super) enum End {
+    /// None was left.
+    Exhausted,
+    /// jobrun was told to stop.
+    Stopped,
+    /// The lease is another's.
+    LeaseLost,
+    /// `max_runtime` is over.
+    CutShort,
+    /// The store could not be used any more.
+    Store(StoreError),
 }
 
 impl Drained {
@@ -199,17 +207,22 @@ impl<'a> Progress<'a> {
     }
 
     fn end(self, is_stopped: bool) -> Drained {
+        let error = self
+            .error
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        let end = match error {
+            _ if self.is_lease_lost.into_inner() => End::LeaseLost,
+            Some(error) => End::Store(error),
+            None if is_stopped => End::Stopped,
+            None if self.is_cut_short.into_inner() => End::CutShort,
+            None => End::Exhausted,
+        };
         Drained {
             done: self.done.into_inner(),
             failed: self.failed.into_inner(),
             snoozed: self.snoozed.into_inner(),
-            is_stopped,
-            is_lease_lost: self.is_lease_lost.into_inner(),
-            is_cut_short: self.is_cut_short.into_inner(),
-            error: self
-                .error
-                .into_inner()
-                .unwrap_or_else(PoisonError::into_inner),
+            end,
             is_shared: self.work.warrant.fence.is_none(),
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Instant as Moment;
 
 use super::attempt::{self, Attempted, Unworked, over};
-use super::drain::{self, Drained, Work};
+use super::drain::{self, Drained, End, Work};
 use super::locks::Held;
 use super::start::Start;
 use super::verdict::{self, Verdict};
@@ -68,27 +68,21 @@ pub(super) fn attempt(
 
 /// What a run that worked off many tasks came to.
 pub(super) fn verdict_of(drained: &Drained, held: &Held) -> Verdict {
-    if drained.is_lease_lost || held.loss().is_some() {
+    if held.loss().is_some() {
         return verdict::lock_lost();
     }
-    if let Some(error) = &drained.error {
-        return verdict::store_away(error);
-    }
-    if drained.is_stopped {
-        return Verdict::interrupted("stopped", "jobrun was told to stop".into());
-    }
     let (done, failed) = (drained.done, drained.failed);
-    if failed > 0 {
-        return Verdict::items_failed(done, failed);
+    match &drained.end {
+        End::LeaseLost => verdict::lock_lost(),
+        End::Store(error) => verdict::store_away(error),
+        End::Stopped => Verdict::interrupted("stopped", "jobrun was told to stop".into()),
+        End::Exhausted | End::CutShort if failed > 0 => Verdict::items_failed(done, failed),
+        End::CutShort => Verdict::interrupted("max_runtime", "`max_runtime` is over".to_owned()),
+        End::Exhausted if done == 0 && drained.snoozed > 0 => {
+            Verdict::snoozed(format!("not yet ({} of them)", drained.snoozed))
+        }
+        End::Exhausted => Verdict::succeeded(),
     }
-    if drained.is_cut_short {
-        let error = "`max_runtime` is over".to_owned();
-        return Verdict::interrupted("max_runtime", error);
-    }
-    if done == 0 && drained.snoozed > 0 {
-        return Verdict::snoozed(format!("not yet ({} of them)", drained.snoozed));
-    }
-    Verdict::succeeded()
 }
 
 /// Makes the tasks of the slot's items; how many, or what kept it from that.

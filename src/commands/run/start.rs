@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::attempt::{self, Record};
 use super::checkpoints::Checkpoints;
-use super::drain::{self, Work};
+use super::drain::{self, End, Work};
 use super::fan_out;
 use super::locks::{self, Held};
 use super::{Patience, say_busy, spooled};
@@ -120,13 +120,13 @@ enum Worked {
     /// It ends here.
     Ended(Ending),
     /// What others may be at as well is worked off without the lock.
-    Shared(Box<Shared>),
+    Shared(Shared),
 }
 
 /// Work that several processes may be at.
 enum Shared {
     /// The items of a slot.
-    Slot(Claimed),
+    Slot(Box<Claimed>),
     /// Ad-hoc tasks.
     AdHoc(Drain),
 }
@@ -512,7 +512,7 @@ impl<'a> Start<'a> {
             if let Some(drain) = &stepped.drain {
                 if is_shared {
                     let shared = Shared::AdHoc(drain.clone());
-                    return Ok((Worked::Shared(Box::new(shared)), seen));
+                    return Ok((Worked::Shared(shared), seen));
                 }
                 match self.work_off_ad_hoc(held, drain) {
                     ControlFlow::Break(ending) => return Ok((Worked::Ended(ending), seen)),
@@ -530,7 +530,7 @@ impl<'a> Start<'a> {
                 self.say_if_last(now)?;
             }
             if is_shared && claimed.task.items.is_some() {
-                return Ok((Worked::Shared(Box::new(Shared::Slot(claimed))), seen));
+                return Ok((Worked::Shared(Shared::Slot(Box::new(claimed))), seen));
             }
             if let ControlFlow::Break(ending) = self.attempt(held, &claimed) {
                 return Ok((Worked::Ended(ending), seen));
@@ -586,7 +586,7 @@ impl<'a> Start<'a> {
             }),
             Record::Written { .. } | Record::Early => match is_stopped {
                 Some(signal) => ControlFlow::Break(Ending::Stopped { signal }),
-                None if drained.is_idle() || drained.error.is_some() => {
+                None if drained.is_idle() || matches!(drained.end, End::Store(_)) => {
                     ControlFlow::Break(self.ending())
                 }
                 None => ControlFlow::Continue(()),

@@ -135,7 +135,7 @@ fn a_job_that_names_its_items_gets_none_of_the_defaults() {
 fn sql_is_read_in_the_dialect_of_the_store() {
     let text = "SELECT 'a' WHERE 1 = :attempt";
     let lines = by_hand(&format!("sql = \"{text}\""));
-    let parsed_as = |dialect| Script::parse(text, dialect).ok().expect("a script");
+    let parsed_as = |dialect| Script::parse(text, dialect).expect("a script");
     assert_eq!(sql(&job(&lines)).script, parsed_as(Dialect::Sqlite));
     let served = job(&format!("{SERVER}{lines}"));
     assert_eq!(sql(&served).script, parsed_as(Dialect::Postgres));
