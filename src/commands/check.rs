@@ -61,6 +61,10 @@ pub fn check(around: &Surroundings, args: &cli::Check) -> Result<Ending, Error> 
         Ok(seen) => (seen, None),
         Err(error) => (Seen::default(), Some(error)),
     };
+    if let Some(store) = &mut seen.store {
+        // A store that cannot be asked any more is found out below.
+        config.warn_about_sql(&mut |statement| store.doubts(statement).ok().flatten());
+    }
     let jobs = config
         .jobs
         .iter()

@@ -46,6 +46,10 @@ pub struct Config {
 struct Places {
     /// The value of `command`.
     command: Option<Range<usize>>,
+    /// The value of `sql`.
+    sql: Option<Range<usize>>,
+    /// The value of `items`.
+    items: Option<Range<usize>>,
     /// Each expression of `schedule`.
     schedule: Vec<Range<usize>>,
     timezone: Option<Range<usize>>,

@@ -10,7 +10,7 @@ use crate::domain::lifecycle::{Outcome, Status, Trigger, Update};
 use crate::domain::schedule::{Instant, Zone};
 use crate::domain::state::{Pause, PauseKind, Task};
 use crate::store::work::Miss;
-use crate::store::{Claimed, Finish};
+use crate::store::{Claimed, Drain, Finish};
 
 /// One finished task, as `run --json` prints it.
 #[derive(Serialize)]
@@ -29,6 +29,8 @@ pub struct Finished<'a> {
     exit_code: Option<i32>,
     signal: Option<i32>,
     reason: Option<&'a str>,
+    items_done: Option<u64>,
+    items_failed: Option<u64>,
     started_at: String,
     finished_at: String,
     duration_ms: i64,
@@ -58,10 +60,48 @@ impl<'a> Finished<'a> {
             exit_code: finish.exit_code,
             signal: finish.signal,
             reason: finish.reason.as_deref(),
+            items_done: finish.drained.map(|drained| drained.done),
+            items_failed: finish.drained.map(|drained| drained.failed),
             started_at: text::utc(claimed.started_at),
             finished_at: text::utc(finish.finished_at),
             duration_ms: finish.duration_ms,
             next_attempt_at: is_again.then(|| text::utc(finish.update.due_at)),
+        }
+    }
+}
+
+/// A run that worked off ad-hoc tasks, as `run --json` prints it.
+#[derive(Serialize)]
+pub struct Drained<'a> {
+    schema: u32,
+    kind: &'static str,
+    job: &'a str,
+    run_id: &'a str,
+    outcome: Outcome,
+    reason: Option<&'a str>,
+    items_done: u64,
+    items_failed: u64,
+    started_at: String,
+    finished_at: String,
+    duration_ms: i64,
+}
+
+impl<'a> Drained<'a> {
+    /// The end of such a run.
+    pub fn of(job: &'a Job, drain: &'a Drain, finish: &'a Finish) -> Self {
+        let drained = finish.drained.unwrap_or_default();
+        Self {
+            schema: SCHEMA,
+            kind: "drain",
+            job: &job.name,
+            run_id: &drain.run,
+            outcome: finish.outcome,
+            reason: finish.reason.as_deref(),
+            items_done: drained.done,
+            items_failed: drained.failed,
+            started_at: text::utc(drain.started_at),
+            finished_at: text::utc(finish.finished_at),
+            duration_ms: finish.duration_ms,
         }
     }
 }
@@ -229,10 +269,12 @@ pub fn say_nothing_due(job: &Job, next: Option<Instant>) {
         None => "it has no schedule".to_owned(),
     };
     let name = &job.name;
-    tracing::info!(
-        job = name,
-        "has nothing due: {next}; `jobrun run {name} --now` runs it all the same"
-    );
+    // Items are of a slot.
+    let by_hand = match job.items {
+        Some(_) => String::new(),
+        None => format!("; `jobrun run {name} --now` runs it all the same"),
+    };
+    tracing::info!(job = name, "has nothing due: {next}{by_hand}");
 }
 
 /// Says which job's slot has to succeed first.

@@ -151,6 +151,10 @@ impl Store for Failing {
         self.call(|store| store.perform(effect, claimed, finish, watch))
     }
 
+    fn doubts(&mut self, statement: &Statement) -> Result<Option<String>, StoreError> {
+        self.call(|store| store.doubts(statement))
+    }
+
     fn generate(
         &mut self,
         generation: &Generation,

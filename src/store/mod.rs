@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
+use crate::domain::sql::Statement;
 use crate::domain::state::{Pause, SkipRange, State, Task, Version};
 pub use locking::{Beat, Holding, Lock, Locked, Locking, SHARED, SILENCE, Told};
 use postgres::connect::Settings;
@@ -100,6 +101,9 @@ pub trait Store {
         finish: &Finish,
         watch: &Watch,
     ) -> Result<Performed, StoreError>;
+
+    /// What the database says of a statement of a job that could not be run as it is now. Runs nothing.
+    fn doubts(&mut self, statement: &Statement) -> Result<Option<String>, StoreError>;
 
     /// Makes the tasks of a slot's items, in one transaction.
     fn generate(&mut self, generation: &Generation, watch: &Watch)

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::locks::Held;
 use super::rate::Limiter;
 use super::sql;
-use super::start::{Start, Tally};
+use super::start::{Start, Tally, elapsed_ms};
 use super::verdict;
 use crate::domain::job::{Job, Runners, Scope};
 use crate::domain::lifecycle::{self, Outcome};
@@ -152,7 +152,7 @@ impl<'a> Progress<'a> {
 
     /// The clock, as far as it went since the run began.
     fn now(&self) -> Instant {
-        self.work.now + TimeDelta::from_std(self.began.elapsed()).unwrap_or_default()
+        self.work.now + TimeDelta::milliseconds(elapsed_ms(self.began.elapsed()))
     }
 
     /// How many of up to `wanted` tasks may be begun now; waits until it is one at least; none: no further one is, or there

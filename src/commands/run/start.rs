@@ -99,13 +99,16 @@ impl Tally {
         self.failed += other.failed;
     }
 
-    /// Counts a run that worked off ad-hoc tasks: as one task, which is none of the store's.
-    fn count_drained(&mut self, finish: &Finish, failure: Option<Failure>) {
+    /// Counts a run that worked off ad-hoc tasks: as one task, which is none of the store's. Those with a run each are
+    /// counted by these.
+    fn count_drained(&mut self, job: &Job, finish: &Finish, failure: Option<Failure>) {
         /// The store numbers tasks from 1.
         const AD_HOC: i64 = 0;
-        let drained = finish.drained.unwrap_or_default();
-        self.succeeded += drained.done;
-        self.failed += drained.failed;
+        if job.work.sql().is_some() {
+            let drained = finish.drained.unwrap_or_default();
+            self.succeeded += drained.done;
+            self.failed += drained.failed;
+        }
         match self.tasks.iter_mut().find(|(task, _)| *task == AD_HOC) {
             Some((_, last)) => *last = last.or(failure),
             None => self.tasks.push((AD_HOC, failure)),
@@ -575,7 +578,10 @@ impl<'a> Start<'a> {
         finish.drained = Some(drained.counts());
         let record = attempt::record(self, &finish, None);
         attempt::say_drained(self.job, &finish, &record);
-        self.tally.count_drained(&finish, verdict.failure);
+        self.tally.count_drained(self.job, &finish, verdict.failure);
+        if self.is_json {
+            report::progress(&report::run::Drained::of(self.job, drain, &finish));
+        }
         let is_stopped = self.signals.stop_requested();
         match record {
             Record::TooLate => ControlFlow::Break(Ending::LockLost),

@@ -41,6 +41,7 @@ use super::{
 use crate::clock::since_boot;
 use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
+use crate::domain::sql::Statement;
 use crate::domain::state::{Pause, SkipRange, State, Task, Version};
 use crate::plain;
 pub use check::check;
@@ -210,7 +211,7 @@ impl Store for Postgres {
         self.hand.within(limit);
         // One statement, where its session makes that a transaction of the right kind and nothing else depends on it.
         let finished = self.ask(move |session| {
-            if session.is_own && finish.pause_after.is_none() {
+            if session.is_own && finish.pause_after.is_none() && finish.drained.is_none() {
                 finish::finish(session, &finish, &holder)
             } else {
                 session.write(|session| finish::finish(session, &finish, &holder))
@@ -228,6 +229,11 @@ impl Store for Postgres {
         watch: &Watch,
     ) -> Result<Performed, StoreError> {
         items::perform(self, effect, claimed, finish, watch)
+    }
+
+    fn doubts(&mut self, statement: &Statement) -> Result<Option<String>, StoreError> {
+        let statement = statement.clone();
+        self.ask(move |session| effect::doubts(session, &statement))
     }
 
     fn generate(

@@ -31,6 +31,7 @@ use super::{
 };
 use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
+use crate::domain::sql::Statement;
 use crate::domain::state::{Pause, SkipRange, State, Task, Version};
 use crate::plain;
 use log::Log;
@@ -241,6 +242,14 @@ impl Store for Sqlite {
             Ok(recorded) => Performed::Recorded(recorded),
             Err(trouble) => Performed::Failed(trouble),
         })
+    }
+
+    fn doubts(&mut self, statement: &Statement) -> Result<Option<String>, StoreError> {
+        match effect::doubts(&self.connection, statement) {
+            Ok(()) => Ok(None),
+            Err(effect::Fail::Work(trouble)) => Ok(Some(trouble.text)),
+            Err(effect::Fail::Store(error)) => Err(open::store_error(&self.path, &error)),
+        }
     }
 
     fn generate(
