@@ -259,7 +259,8 @@ pub enum Recorded {
         /// Where its task stands now, if its items led it there.
         update: Option<Update>,
     },
-    /// The command had marked its task as done by itself; the run has its exit code.
+    /// The task was done before: its command had marked it so, and the run has its exit code; or its SQL was recorded with
+    /// it, and the answer was lost.
     CompletedEarly,
     /// The attempt was no longer the current one: nothing was changed.
     TooLate,

@@ -53,6 +53,11 @@ fn late(session: &mut Session, finish: &Finish) -> Answer<Recorded> {
             update: None,
         });
     }
+    // Its SQL was done and recorded, and only the answer was lost.
+    let succeeded = "SELECT FROM jobrun.run WHERE id = $1 AND outcome = 'succeeded'";
+    if !session.query(succeeded, &[text(&finish.run)])?.is_empty() {
+        return Ok(Recorded::CompletedEarly);
+    }
     let completed =
         "SELECT FROM jobrun.task WHERE id = $1 AND claim_token = $2 AND status = 'succeeded'";
     let rows = session.query(completed, &[number(&finish.task), text(&finish.token)])?;
