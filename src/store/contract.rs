@@ -71,6 +71,7 @@ impl Bench {
             pause_after: job.catch_up.pause_after,
             is_shared: false,
             shard: None,
+            is_fan_out: false,
             start_grace: job.catch_up.start_grace,
             run: format!("run-{:04}", self.starts),
             token: format!("token-{}", self.starts),

@@ -79,6 +79,8 @@ pub struct Step {
     pub is_shared: bool,
     /// The share of the keys that is worked off; none: all.
     pub shard: Option<Shard>,
+    /// Whether a slot has items, whose retries a later start goes on with, also of a slot that is run by hand.
+    pub is_fan_out: bool,
     /// Late beyond this, a planned slot is a catch-up.
     pub start_grace: TimeDelta,
     /// Id of the run that a claim starts.

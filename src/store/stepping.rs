@@ -71,6 +71,15 @@ impl Step {
         }
     }
 
+    /// What makes the task of a slot start that is asked for by hand.
+    pub(super) fn trigger_by_hand(&self) -> Trigger {
+        if self.is_fan_out {
+            Trigger::Retry
+        } else {
+            Trigger::Manual
+        }
+    }
+
     /// Which of the tasks that are many this start would take.
     pub(super) fn take_one(&self) -> Take {
         Take {

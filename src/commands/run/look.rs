@@ -68,6 +68,7 @@ impl Start<'_> {
             pause_after: self.job.catch_up.pause_after,
             is_shared: self.job.draining.runners == Runners::Many,
             shard: self.shard,
+            is_fan_out: self.job.items.is_some(),
             start_grace: self.job.catch_up.start_grace,
             run: Uuid::now_v7().to_string(),
             token: Uuid::new_v4().simple().to_string(),

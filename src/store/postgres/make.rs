@@ -81,15 +81,16 @@ pub(super) fn insert_slots(
 pub(super) fn reopen_slot(session: &mut Session, step: &Step, planned: &Planned) -> Answer<Task> {
     let slot = planned.slot;
     reopen_items(session, &step.look.job, slot.at, step.now)?;
+    let trigger = step.trigger_by_hand().word();
     let sql = format!(
         "WITH t AS (
              INSERT INTO jobrun.task AS t (job, slot, nominal, is_fixed_time, due_at, trigger, interval_start, created_at)
              VALUES ($1, $2, $3,
                      $4 AND NOT EXISTS (SELECT FROM jobrun.task o WHERE o.job = $1 AND o.nominal = $3
                                         AND o.is_fixed_time AND o.key = '' AND o.slot <> $2),
-                     $6, 'manual', $5, $6)
+                     $6, $7, $5, $6)
              ON CONFLICT (job, slot, key) WHERE slot IS NOT NULL DO UPDATE SET
-                 status = 'pending', reason = NULL, attempts = 0, interruptions = 0, due_at = $6, trigger = 'manual',
+                 status = 'pending', reason = NULL, attempts = 0, interruptions = 0, due_at = $6, trigger = $7,
                  completed_at = NULL
              RETURNING *)
          SELECT row_to_json(x)::text FROM (SELECT {} FROM t) x",
@@ -102,6 +103,7 @@ pub(super) fn reopen_slot(session: &mut Session, step: &Step, planned: &Planned)
         flag(&slot.is_fixed),
         time(&planned.interval_start),
         time(&step.now),
+        text(&trigger),
     ];
     let rows = session.query(&sql, &values)?;
     let row = rows.first().ok_or_else(|| no_row("the slot"))?;

@@ -123,6 +123,7 @@ fn a_step(run: &str, host: &str) -> Step {
         pause_after: None,
         is_shared: false,
         shard: None,
+        is_fan_out: false,
         start_grace: TimeDelta::minutes(10),
         run: run.to_owned(),
         token: format!("token of {run}"),

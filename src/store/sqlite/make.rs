@@ -65,9 +65,9 @@ pub(super) fn reopen_slot(
          VALUES (?1, ?2, ?3,
                  ?4 AND NOT EXISTS (SELECT 1 FROM jobrun_task o WHERE o.job = ?1 AND o.nominal = ?3
                                     AND o.is_fixed_time = 1 AND o.key = '' AND o.slot <> ?2),
-                 ?6, 'manual', ?5, ?6)
+                 ?6, ?7, ?5, ?6)
          ON CONFLICT (job, slot, key) WHERE slot IS NOT NULL DO UPDATE SET
-             status = 'pending', reason = NULL, attempts = 0, interruptions = 0, due_at = ?6, \"trigger\" = 'manual',
+             status = 'pending', reason = NULL, attempts = 0, interruptions = 0, due_at = ?6, \"trigger\" = ?7,
              completed_at = NULL
          RETURNING {}",
         state::TASK.replace("t.", "")
@@ -80,6 +80,7 @@ pub(super) fn reopen_slot(
             slot.is_fixed,
             ms(planned.interval_start),
             ms(step.now),
+            step.trigger_by_hand().word(),
         ],
         state::task,
     )
