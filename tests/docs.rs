@@ -268,6 +268,7 @@ fn every_name_in_a_json_document_is_in_the_manual() {
         "logs faulty --json",
         "next daily_points --json",
         "slots daily_points --from 2026-01-01 --to 2026-01-02 --json",
+        "enqueue daily_points order-17 --json",
         "check --json",
         "--config faults.toml check --json",
         "--log-format json --verbose run faulty --now",

@@ -32,8 +32,8 @@ use postgres::connect::Settings;
 use postgres::{DEFAULT_SCHEMA, Postgres};
 pub use postgres::{Keeper, Stop};
 pub use records::{
-    AtWork, COMPLETED_EARLY, Claimed, Drain, Drained, Event, Finish, Head, Look, Position,
-    Recorded, Run, Runner, SlotTask, Step, Stepped, Summary,
+    AtWork, COMPLETED_EARLY, Changed, Claimed, Drain, Drained, Enqueued, Event, Finish, Head, Look,
+    NewTask, Position, Recorded, Run, Runner, SlotTask, Step, Stepped, Summary, Which,
 };
 use sqlite::Sqlite;
 use work::{Effect, Generated, Generation, ItemClaim, Miss, Performed, Take, Taken, Watch};
@@ -141,6 +141,23 @@ pub trait Store {
         version: Option<&Version>,
         event: &Event,
     ) -> Result<(), StoreError>;
+
+    /// Makes ad-hoc tasks, each unless there is one of its key, in one transaction; with `again`, one that is over is
+    /// opened once more instead, with a new budget. What became of each, in order.
+    fn enqueue(
+        &mut self,
+        job: &str,
+        tasks: &[NewTask],
+        again: bool,
+        event: &Event,
+    ) -> Result<Vec<Enqueued>, StoreError>;
+
+    /// Makes tasks that failed, or that wait for their time, due at `event.at` with a new budget. The own task of a slot
+    /// whose item that is becomes due as well.
+    fn retry(&mut self, job: &str, which: &Which, event: &Event) -> Result<Changed, StoreError>;
+
+    /// Leaves out an ad-hoc task that waits or has failed.
+    fn skip(&mut self, job: &str, key: &str, event: &Event) -> Result<Changed, StoreError>;
 
     /// Brings all that is on record to the disk, also what an earlier process could not; `false` if that has to wait
     /// for other readers.

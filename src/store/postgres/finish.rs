@@ -53,8 +53,8 @@ fn late(session: &mut Session, finish: &Finish) -> Answer<Recorded> {
             update: None,
         });
     }
-    let completed =
-        "SELECT FROM jobrun.task WHERE id = $1 AND claim_token = $2 AND status = 'succeeded'";
+    // Since then it may have been opened once more.
+    let completed = "SELECT FROM jobrun.task WHERE id = $1 AND claim_token = $2 AND status IN ('succeeded', 'pending')";
     let rows = session.query(completed, &[number(&finish.task), text(&finish.token)])?;
     if rows.is_empty() {
         return Ok(Recorded::TooLate);
