@@ -84,7 +84,11 @@ impl Cli {
             | Command::Retry(Retry { job, .. })
             | Command::Skip(Skip { job, .. })
             | Command::Unlock(Unlock { job, .. }) => Some(job),
-            Command::Status(_) | Command::Logs(_) | Command::Check(_) | Command::Init(_) => None,
+            Command::Status(_)
+            | Command::Logs(_)
+            | Command::Check(_)
+            | Command::Checkpoint(_)
+            | Command::Init(_) => None,
         }
     }
 }
@@ -179,6 +183,9 @@ pub enum Command {
         after_help = "Example:\n  jobrun unlock daily_points --kill-orphans --note 'nfs is back'"
     )]
     Unlock(Unlock),
+    /// Inside of a job's command: save how far it is, for the next attempt
+    #[command(after_help = "Example:\n  jobrun checkpoint set \"$last_id\"")]
+    Checkpoint(Checkpoint),
 }
 
 /// `jobrun run`.
@@ -207,6 +214,9 @@ pub struct Run {
     /// Run the slot again though it succeeded
     #[arg(long, requires = "slot")]
     pub force: bool,
+    /// Only this share of the keys, of a job with `runners = "many"`: I from 0, or `auto` for `$JOB_COMPLETION_INDEX`
+    #[arg(long, value_name = "I/N")]
+    pub shard: Option<String>,
     /// Print what would be done, and do nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -265,9 +275,12 @@ pub struct History {
     /// How many runs
     #[arg(short = 'n', long = "limit", value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
-    /// Only runs that did not succeed
+    /// Only runs that did not succeed, those of single items among them
     #[arg(long)]
     pub failed: bool,
+    /// Also the runs of single items, which else are counted in the run that worked them off
+    #[arg(long)]
+    pub items: bool,
     /// Print JSON, with the kept output
     #[arg(long)]
     pub json: bool,
@@ -412,4 +425,30 @@ pub struct Unlock {
     /// Why, kept on record
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,
+}
+
+/// `jobrun checkpoint`.
+#[derive(Debug, Args)]
+pub struct Checkpoint {
+    /// What to do with it
+    #[command(subcommand)]
+    pub action: CheckpointAction,
+}
+
+/// What to do with a checkpoint.
+#[derive(Debug, Subcommand)]
+pub enum CheckpointAction {
+    /// Save a value; it replaces the one before
+    #[command(after_help = "Example:\n  jobrun checkpoint set \"$last_id\"")]
+    Set {
+        /// Text of at most 64 KiB
+        #[arg(allow_hyphen_values = true)]
+        value: String,
+    },
+    /// Print the value; exits 1 if there is none
+    #[command(after_help = "Example:\n  last_id=$(jobrun checkpoint get || echo 0)")]
+    Get,
+    /// Forget the value
+    #[command(after_help = "Example:\n  jobrun checkpoint clear")]
+    Clear,
 }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{Scenario, THREE_DAYS, THREE_DAYS_HOURLY, eventually};
+use support::{Scenario, THREE_DAYS, THREE_DAYS_HOURLY, eventually, millis};
 
 /// Slots of [`THREE_DAYS_HOURLY`] as a job is told of them.
 fn three_days() -> Vec<String> {
@@ -75,6 +75,50 @@ fn a_catch_up_killed_in_the_middle_goes_on_where_it_was() {
     let mut outcomes = vec!["succeeded"; THREE_DAYS + 1];
     outcomes[35] = "lost";
     assert_eq!(scenario.outcomes(), outcomes);
+}
+
+/// A job with three days of slots whose run of this policy was killed, and that does nothing from now on.
+fn killed(policy: &str, keys: &str) -> Scenario {
+    let script = "[ -e again ] && exit; : > began; exec sleep 300";
+    let scenario = catching_up(policy, &format!("{keys}\nshell = '{script}'"));
+    let jobrun = scenario.start("run j");
+    eventually("it has begun", || scenario.path("began").exists());
+    jobrun.kill();
+    scenario.wait_until_nothing_lives();
+    scenario.signal_file("again");
+    scenario
+}
+
+#[test]
+fn a_task_that_was_found_dead_and_is_coalesced_is_not_said_to_run_again() {
+    let scenario = killed("once", "");
+    // As if newer slots had come since.
+    let then = millis("2025-03-03T12:00:00Z");
+    scenario.execute(&format!(
+        "UPDATE jobrun_task SET slot = {then}, due_at = {then}, nominal = '2025-03-03T12:00:00'
+         WHERE status = 'running'"
+    ));
+    scenario.move_cursor("j", "2025-03-03T12:00:00Z");
+    scenario.run("run j").exits(0).says(&[
+        "slot 2025-03-03T12:00+00:00: the previous run was found dead, a newer slot stands for it (coalesced)",
+    ]);
+    assert_eq!(scenario.tasks(), ["skipped", "succeeded"]);
+}
+
+#[test]
+fn a_task_that_was_found_dead_when_its_period_is_done_is_not_said_to_run_again() {
+    let scenario = killed("each", "period = 'month'");
+    // As if another slot of the month had succeeded.
+    let then = millis("2025-03-01T00:00:00Z");
+    scenario.execute(&format!(
+        "INSERT INTO jobrun_task (job, slot, nominal, status, completed_at, trigger)
+         VALUES ('j', {then}, '2025-03-01T00:00:00', 'succeeded', {then}, 'schedule')"
+    ));
+    scenario
+        .run("run j")
+        .exits(0)
+        .says(&["found dead, it does not run again (period_done)"]);
+    assert_eq!(scenario.tasks(), ["succeeded", "skipped"]);
 }
 
 #[test]

@@ -230,6 +230,48 @@ fn a_fault_is_shown_with_its_line_underlined() {
 }
 
 #[test]
+fn a_fault_within_sql_is_shown_with_its_line_underlined() {
+    let fan_out = "
+        [jobs.points]
+        timezone = 'UTC'
+        schedule = '@daily'
+        items = 'SELECT id FROM accounts WHERE opened_at < :slot'
+        sql = '''
+            -- Not the :payload of one, but all :keys at once.
+            UPDATE accounts SET points = points + :payload
+            WHERE id IN (SELECT value FROM json_each(:keys));
+        '''
+        ";
+    let own_transaction = "
+        [jobs.clean]
+        sql = \"\"\"
+            DELETE FROM visits;
+            COMMIT
+        \"\"\"
+        ";
+    for (config, number, column, line, mark) in [
+        (
+            fan_out,
+            8,
+            51,
+            "UPDATE accounts SET points = points + :payload",
+            "^^^^^^^^\nhint: write `:key` instead of `:keys`",
+        ),
+        (own_transaction, 5, 13, "COMMIT", "^^^^^^\n"),
+    ] {
+        let scenario = Scenario::new(config);
+        let ended = scenario.run("check").exits(78);
+        let shown = format!(
+            "/jobs.toml:{number}:{column}\n  |\n{number} |             {line}\n  | {mark:>width$}",
+            width = column - 1 + mark.chars().count()
+        );
+        assert!(ended.stderr.contains(&shown), "{shown}\n{}", ended.stderr);
+        assert!(ended.last_line().starts_with("1 fault in "));
+        assert!(!scenario.path("jobrun.db").exists());
+    }
+}
+
+#[test]
 fn a_job_given_twice_and_broken_toml_are_faults_with_a_place() {
     for (config, line) in [
         (

@@ -19,10 +19,19 @@ const STATUS_RS: &str = include_str!("../src/report/status.rs");
 const DUE_RS: &str = include_str!("../src/domain/due/mod.rs");
 const LIFECYCLE_RS: &str = include_str!("../src/domain/lifecycle.rs");
 const STEP_RS: &str = include_str!("../src/store/sqlite/step.rs");
+const RECORDS_RS: &str = include_str!("../src/store/records.rs");
+const BINDING_RS: &str = include_str!("../src/store/binding.rs");
 const VERDICT_RS: &str = include_str!("../src/commands/run/verdict.rs");
 const ATTEMPT_RS: &str = include_str!("../src/commands/run/attempt.rs");
+const FAN_OUT_RS: &str = include_str!("../src/commands/run/fan_out.rs");
 const ENVIRONMENT_RS: &str = include_str!("../src/commands/environment.rs");
 
+/// What the defaults of items and SQL have an effect on.
+const FAN_OUT: &str = "
+schedule = \"0 0 * * *\"
+items = \"SELECT id FROM t WHERE at < :slot\"
+sql = \"DELETE FROM t WHERE id IN (SELECT value FROM json_each(:keys))\"
+";
 /// Options in the documentation that are those of other programs.
 const FOREIGN_OPTIONS: [&str; 4] = ["--day", "--locked", "--path", "--release"];
 /// Variables that jobrun itself reads.
@@ -104,7 +113,13 @@ fn every_default_in_the_manual_can_be_written_down() {
         .filter(|tag| tag.contains(" = "))
         .collect();
     assert!(defaults.len() > 10, "{defaults:?}");
-    assert_passes(&as_file(&defaults.join("\n")));
+    let of_items = page.keys_of("JOB KEYS", "SQL and items");
+    let (of_items, others): (Vec<&str>, Vec<&str>) = defaults
+        .into_iter()
+        .partition(|tag| of_items.contains(&names_in(tag)[0]));
+    assert_passes(&as_file(&others.join("\n")));
+    assert!(!of_items.is_empty());
+    assert_passes(&as_file(&format!("{FAN_OUT}{}", of_items.join("\n"))));
 }
 
 #[test]
@@ -146,7 +161,7 @@ fn every_state_outcome_and_reason_is_in_the_manual_and_no_other() {
     assert_eq!(page.keys_of("WHAT IS OWED", "Skip reasons"), skips);
 
     let mut reasons = BTreeSet::new();
-    for source in [VERDICT_RS, ATTEMPT_RS] {
+    for source in [VERDICT_RS, ATTEMPT_RS, FAN_OUT_RS] {
         for call in [
             "failed(\"",
             "failed(\n                \"",
@@ -163,6 +178,12 @@ fn every_state_outcome_and_reason_is_in_the_manual_and_no_other() {
         .next()
         .unwrap_or_default();
     reasons.extend(words_after(rules, "fail(&mut update, \""));
+    // Words that have a name.
+    for source in [LIFECYCLE_RS, RECORDS_RS, BINDING_RS] {
+        for name in ["ITEMS_FAILED", "COMPLETED_EARLY", "NOTHING_TO_DO"] {
+            reasons.extend(words_after(source, &format!("const {name}: &str = \"")));
+        }
+    }
     let lost = STEP_RS.split("outcome = 'lost', reason = '").skip(1);
     reasons.extend(lost.map(|rest| between(rest, "", "'").to_owned()));
     // What is given up for want of a reason has that of its outcome.
@@ -193,7 +214,7 @@ fn words_after(source: &str, start: &str) -> BTreeSet<String> {
 #[test]
 fn every_command_of_the_manual_has_an_example_that_works() {
     let folder = folder_with(EXAMPLE);
-    let run = jobrun(folder.path(), &["run", "daily_points"]);
+    let run = jobrun(folder.path(), &["run", "setup", "daily_points"]);
     assert!(run.status.success(), "{run:?}");
     let sections = COMMAND_PAGE.split("\n.SS \"jobrun ").skip(1);
     let mut names = BTreeSet::new();
@@ -381,7 +402,7 @@ fn the_readme_begins_with_a_run_and_the_tests() {
     let commands = code_blocks(README, "sh");
     assert_eq!(
         commands[0],
-        "cargo run --release --quiet -- --verbose --config jobs.example.toml run daily_points\n"
+        "cargo run --release --quiet -- --verbose --config jobs.example.toml run setup daily_points\n"
     );
     assert_eq!(commands[1], "tests/run\n");
 }
@@ -390,7 +411,7 @@ fn the_readme_begins_with_a_run_and_the_tests() {
 fn the_first_command_of_the_readme_prints_what_it_shows() {
     // A slot that is seconds away would be waited for, and be one more than shown.
     let example = EXAMPLE.replace("[defaults]", "[defaults]\nearly_wait = \"0s\"");
-    let line = "jobrun --verbose run daily_points 2>&1";
+    let line = "jobrun --verbose run setup daily_points 2>&1";
     let shown = &code_blocks(README, "text")[0];
     // Where output is passed on, as on a terminal.
     let folder = folder_with(&example);
@@ -401,7 +422,7 @@ fn the_first_command_of_the_readme_prints_what_it_shows() {
     let printed = shell(folder.path(), line);
     let is_ours = |line: &&str| line.starts_with("jobrun: ");
     let ours: Vec<&str> = shown.lines().filter(is_ours).collect();
-    assert_eq!(ours.len(), 7);
+    assert_eq!(ours.len(), 12);
     assert_eq!(masked(&stdout(&printed)), masked(&ours.join("\n")));
 }
 
@@ -566,7 +587,7 @@ fn as_file(part: &str) -> String {
     }
     let has = |key: &str| part.lines().any(|line| line.starts_with(key));
     let mut file = format!("[jobs.example]\n{part}\n");
-    if !has("command") && !has("shell") {
+    if !has("command") && !has("shell") && !has("sql") {
         file.push_str("command = [\"true\"]\n");
     }
     if (has("schedule") || has("every")) && !has("timezone") {

@@ -53,8 +53,11 @@ fn a_command_is_told_what_its_run_is_for_and_nothing_else() {
         ("JOBRUN_COALESCED", "0"),
         ("JOBRUN_FENCE", "1"),
         ("JOBRUN_TOKEN", told["JOBRUN_TOKEN"]),
+        ("JOBRUN_SOCKET", told["JOBRUN_SOCKET"]),
     ]);
     assert_eq!(told, expected);
+    let locks = scenario.path("jobrun.db.locks").display().to_string();
+    assert!(told["JOBRUN_SOCKET"].starts_with(&locks));
     assert_eq!(told["JOBRUN_TOKEN"].len(), 32);
 }
 
@@ -76,6 +79,7 @@ fn a_manual_run_is_told_of_no_slot() {
             "JOBRUN_FENCE",
             "JOBRUN_JOB",
             "JOBRUN_RUN_ID",
+            "JOBRUN_SOCKET",
             "JOBRUN_TASK",
             "JOBRUN_TOKEN",
             "JOBRUN_TRIGGER",

@@ -87,6 +87,28 @@ fn a_success_that_cannot_be_recorded_is_kept_and_not_repeated() {
     scenario.run("run j").exits(0).says_nothing();
 }
 
+// G7
+#[test]
+fn a_kept_result_is_seen_to_by_a_start_that_has_nothing_else_to_do() {
+    let scenario = Scenario::one_slot(&format!("echo x >> runs; {}", until("go")));
+    with_a_locked_end(&scenario, None, 74, &["kept in `"]);
+    // Somebody else has taken the run for lost meanwhile, and done its work.
+    scenario.execute(
+        "UPDATE jobrun_task SET status = 'succeeded', claim_token = NULL, claim_lease = NULL;
+         UPDATE jobrun_run SET outcome = 'lost'",
+    );
+    scenario
+        .run("run j")
+        .exits(0)
+        .says(&["the outcome of an earlier run comes too late"]);
+    assert!(spooled(&scenario).is_empty());
+    assert_eq!(
+        scenario.text("SELECT note FROM jobrun_run"),
+        "its outcome came too late: succeeded, exit 0"
+    );
+    assert_eq!(scenario.lines("runs"), ["x"]);
+}
+
 /// A stopped run whose record is in the spool.
 fn stopped() -> Scenario {
     let scenario = Scenario::one_slot(&format!(

@@ -3,8 +3,8 @@
 use chrono::{TimeDelta, Utc};
 use serde::Serialize;
 
-use super::environment;
 use super::run::look;
+use super::{environment, state_dir};
 use crate::cli;
 use crate::config::faults::{Faults, Level};
 use crate::config::{self, Config, Surroundings};
@@ -56,44 +56,98 @@ pub fn check(around: &Surroundings, args: &cli::Check) -> Result<Ending, Error> 
     config.look_ahead(now);
     config.warn_about_commands(cannot_start);
     // What is to be said of the file does not wait for a store that cannot be looked at.
-    let (mut store, unusable) = match look_at_store(&config) {
-        Ok(store) => (store, None),
-        Err(error) => (None, Some(error)),
+    let looked = look_at_store(&config);
+    let (mut seen, unusable) = match looked {
+        Ok(seen) => (seen, None),
+        Err(error) => (Seen::default(), Some(error)),
     };
+    if let Some(store) = &mut seen.store {
+        // A store that cannot be asked any more is found out below.
+        config.warn_about_sql(&mut |statement| store.doubts(statement).ok().flatten());
+    }
     let jobs = config
         .jobs
         .iter()
-        .map(|job| checked(&config, job, now, store.as_mut()));
+        .map(|job| checked(&config, job, now, seen.store.as_mut()));
     let jobs = jobs.collect::<Result<Vec<Checked>, Error>>()?;
-    let is_missing = store.is_none() && unusable.is_none();
+    let is_missing = seen.store.is_none() && unusable.is_none();
     if args.json {
         report::json(&document(&config.faults, jobs))?;
     } else {
         warn(&config.faults);
-        report::answer(&text(&config, &jobs, is_missing))?;
+        report::answer(&text(&config, &jobs, is_missing, seen.server.as_deref()))?;
     }
-    unusable.map_or(Ok(Ending::Done), |error| Err(error.into()))
+    match unusable {
+        Some(error) => Err(error.into()),
+        None if seen.is_of_no_use => Ok(Ending::No),
+        None => Ok(Ending::Done),
+    }
 }
 
-/// Warns of what this user or the server lacks, and opens the store for reading; none if there is none yet.
-fn look_at_store(config: &Config) -> Result<Option<Box<dyn Store>>, StoreError> {
-    let found = store::check(&config.store)?;
-    let cannot = found.cannot.map(|error| {
-        let hint = error.hint.as_ref().map(|hint| format!("\nhint: {hint}"));
-        let hint = hint.unwrap_or_default();
-        format!("this user cannot run jobs: {error}{hint}")
-    });
-    for message in cannot.into_iter().chain(found.lacks) {
-        let finding = Finding {
-            text: format!("warning: {message}\n"),
-            job: None,
-            message: &message,
-            hint: None,
-            faults: None::<()>,
-        };
-        finding.print(tracing::Level::WARN);
+/// What a look at the store has shown.
+#[derive(Default)]
+struct Seen {
+    /// None if there is none yet.
+    store: Option<Box<dyn Store>>,
+    /// What its server is, and how it is spoken to.
+    server: Option<String>,
+    /// It is a server's, and no start from here could use it.
+    is_of_no_use: bool,
+}
+
+/// Says what this user or the server lacks, and opens the store for reading.
+fn look_at_store(config: &Config) -> Result<Seen, StoreError> {
+    let is_shared = config.store.is_shared();
+    let state_dir = Some(&config.store.state_dir).filter(|_| is_shared);
+    let unusable = state_dir.and_then(|folder| state_dir::lack(folder));
+    let no_folder = unusable.is_some();
+    if let Some((lack, way_out)) = unusable {
+        say_lack(&lack, Some(&way_out), Level::Error);
     }
-    store::open_for_reading(&config.store)
+    let found = store::check(&config.store)?;
+    // Who may only read a file may be somebody else than who runs the jobs; a server is given the same name by all.
+    let level = if is_shared {
+        Level::Error
+    } else {
+        Level::Warning
+    };
+    if let Some(error) = &found.cannot {
+        say_lack(&error.to_string(), error.hint.as_deref(), level);
+    }
+    for lack in found.lacks {
+        say(&format!("warning: {lack}\n"), &lack, None, Level::Warning);
+    }
+    Ok(Seen {
+        store: store::open_for_reading(&config.store)?,
+        server: found.server,
+        is_of_no_use: no_folder || (is_shared && found.cannot.is_some()),
+    })
+}
+
+/// Says why this user could not run jobs.
+fn say_lack(lack: &str, way_out: Option<&str>, level: Level) {
+    let message = format!("this user cannot run jobs: {lack}");
+    let word = match level {
+        Level::Error => "error",
+        Level::Warning => "warning",
+    };
+    let hint = way_out.map(|way_out| format!("hint: {way_out}\n"));
+    let text = format!("{word}: {message}\n{}", hint.unwrap_or_default());
+    say(&text, &message, way_out, level);
+}
+
+fn say(text: &str, message: &str, hint: Option<&str>, level: Level) {
+    let finding = Finding {
+        text: text.to_owned(),
+        job: None,
+        message,
+        hint,
+        faults: None::<()>,
+    };
+    finding.print(match level {
+        Level::Error => tracing::Level::ERROR,
+        Level::Warning => tracing::Level::WARN,
+    });
 }
 
 /// Why a job's command could not be started from here and now.
@@ -235,7 +289,7 @@ fn behind(timetable: &Timetable, cursor: Instant, now: Instant) -> Option<String
     ))
 }
 
-fn text(config: &Config, jobs: &[Checked], is_missing: bool) -> String {
+fn text(config: &Config, jobs: &[Checked], is_missing: bool, server: Option<&str>) -> String {
     let mut lines = vec![format!(
         "{}: {}, no faults",
         config.path.display(),
@@ -243,6 +297,7 @@ fn text(config: &Config, jobs: &[Checked], is_missing: bool) -> String {
     )];
     let made = if is_missing { " (not made yet)" } else { "" };
     lines.push(format!("store: {}{made}", config.store.name()));
+    lines.extend(server.map(|server| format!("       {server}")));
     if !config.store.is_shared() {
         lines.push(
             "       for one host; several share one with `url = \"postgres://USER@HOST/DATABASE\"` in `[store]`"

@@ -14,11 +14,14 @@ use crate::store::Claimed;
 /// The shell of `shell = "…"`.
 const SHELL: &str = "/bin/sh";
 
+/// Longer values are not in the environment: the kernel takes no single one above 128 KiB, and not many such.
+pub const VALUE_MAX_BYTES: usize = 64 * 1024;
+
 /// What describes a run, by name; what a run does not have is not in it.
 pub type Facts = BTreeMap<&'static str, String>;
 
-/// The facts of a run: its environment variables without `JOBRUN_`.
-pub fn facts(job: &Job, config: &Path, claimed: &Claimed) -> Facts {
+/// The facts of a run: its environment variables without `JOBRUN_`. `socket` is where `jobrun checkpoint` is answered.
+pub fn facts(job: &Job, config: &Path, claimed: &Claimed, socket: Option<&Path>) -> Facts {
     let task = &claimed.task;
     let mut facts = BTreeMap::from([
         ("JOB", job.name.clone()),
@@ -26,7 +29,7 @@ pub fn facts(job: &Job, config: &Path, claimed: &Claimed) -> Facts {
         ("ATTEMPT", claimed.attempt.to_string()),
         ("TRIGGER", claimed.trigger.to_string()),
         ("CONFIG", config.display().to_string()),
-        ("TASK", task_key(job, claimed)),
+        ("TASK", task.name(&job.name)),
         ("TOKEN", claimed.token.clone()),
         ("FENCE", claimed.fence.to_string()),
     ]);
@@ -45,17 +48,21 @@ pub fn facts(job: &Job, config: &Path, claimed: &Claimed) -> Facts {
         facts.insert("INTERVAL_END", text::utc(slot));
         facts.insert("COALESCED", task.coalesced.to_string());
     }
+    let item = Some(task).filter(|task| task.is_item());
+    let own = [
+        ("KEY", item.map(|task| task.key.as_str())),
+        ("PAYLOAD", item.and_then(|task| task.payload.as_deref())),
+        ("CHECKPOINT", task.checkpoint.as_deref()),
+        ("SOCKET", socket.and_then(Path::to_str)),
+    ];
+    let own = own.map(|(name, value)| Some((name, value.filter(fits)?.to_owned())));
+    facts.extend(own.into_iter().flatten());
     facts
 }
 
-/// The idempotency key: the same for every attempt.
-fn task_key(job: &Job, claimed: &Claimed) -> String {
-    let task = &claimed.task;
-    match (task.slot, task.key.as_str()) {
-        (Some(slot), "") => format!("{}/{}", job.name, text::utc(slot)),
-        (Some(slot), key) => format!("{}/{}/{key}", job.name, text::utc(slot)),
-        (None, key) => format!("{}//{key}", job.name),
-    }
+/// Whether a variable can have the value.
+fn fits(value: &&str) -> bool {
+    value.len() <= VALUE_MAX_BYTES && !value.contains('\0')
 }
 
 /// Names of variables and their values.
@@ -189,7 +196,7 @@ pub fn argv(work: &Work, facts: &Facts) -> Result<Vec<OsString>, String> {
 }
 
 /// Every name that may stand in braces.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 19] = [
     "JOB",
     "RUN_ID",
     "ATTEMPT",
@@ -205,6 +212,10 @@ const NAMES: [&str; 15] = [
     "INTERVAL_START",
     "INTERVAL_END",
     "COALESCED",
+    "KEY",
+    "PAYLOAD",
+    "CHECKPOINT",
+    "SOCKET",
 ];
 
 /// Replaces `{slot}` and the like; unknown braces are left alone. The error names what has no value.
@@ -240,6 +251,9 @@ pub fn substitute(word: &str, facts: &Facts) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::due::testing::{job, task};
+    use crate::domain::lifecycle::Trigger;
+    use crate::domain::state::Task;
 
     fn expanded(value: &str) -> String {
         let lookup = |name: &str| (name == "PATH").then(|| OsString::from("/usr/bin:/bin"));
@@ -271,6 +285,58 @@ mod tests {
             error.contains("line 2") && !error.contains("secret"),
             "{error}"
         );
+    }
+
+    fn claimed(task: Task) -> Claimed {
+        Claimed {
+            run: "r".into(),
+            attempt: 1,
+            trigger: task.trigger,
+            token: "t".into(),
+            fence: 1,
+            started_at: task.due_at,
+            task,
+        }
+    }
+
+    fn facts_of(task: Task) -> Facts {
+        let job = job("0 * * * *", "UTC");
+        facts(&job, Path::new("/c"), &claimed(task), None)
+    }
+
+    #[test]
+    fn an_item_is_told_its_key_and_a_payload_of_moderate_size() {
+        let due = "2026-03-29T01:00:00Z".parse().expect("an instant");
+        let payload = format!("\"{}\"", "x".repeat(VALUE_MAX_BYTES - 2));
+        let item = Task {
+            key: "a/7".into(),
+            payload: Some(payload.clone()),
+            checkpoint: Some("half".into()),
+            ..task(1, due)
+        };
+        let told = facts_of(item.clone());
+        assert_eq!(told["TASK"], "j/2026-03-29T01:00:00Z/a/7");
+        assert_eq!((&told["KEY"][..], &told["PAYLOAD"]), ("a/7", &payload));
+        assert_eq!(told["CHECKPOINT"], "half");
+        assert_eq!(substitute("{key}", &told), Ok("a/7".to_owned()));
+        let large = Task {
+            payload: Some(payload + " "),
+            ..item.clone()
+        };
+        assert!(!facts_of(large).contains_key("PAYLOAD"));
+        let ad_hoc = facts_of(Task {
+            slot: None,
+            ..item.clone()
+        });
+        assert_eq!((&ad_hoc["TASK"][..], &ad_hoc["KEY"][..]), ("j//a/7", "a/7"));
+        assert!(!ad_hoc.contains_key("SLOT"));
+        let by_hand = facts_of(Task {
+            slot: None,
+            trigger: Trigger::Manual,
+            ..item
+        });
+        assert!(!by_hand.contains_key("KEY"), "its key is the id of its run");
+        assert!(substitute("{key}", &by_hand).is_err());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::cli;
 use crate::config::Config;
 use crate::error::{Ending, Error};
 use crate::report;
-use crate::store;
+use crate::store::{self, Which};
 
 /// Prints the newest runs of a job.
 pub fn history(config: &Config, args: &cli::History) -> Result<Ending, Error> {
@@ -15,7 +15,11 @@ pub fn history(config: &Config, args: &cli::History) -> Result<Ending, Error> {
     }
     let mut runs = Vec::new();
     if let Some(store) = &mut store {
-        runs = store.history(&args.job, args.limit, args.failed, args.json)?;
+        let which = Which {
+            failed_only: args.failed,
+            with_items: args.items,
+        };
+        runs = store.history(&args.job, args.limit, which, args.json)?;
         for run in &mut runs {
             note_if_gone(config, Some(&mut *store), &args.job, run)?;
         }
@@ -29,7 +33,7 @@ pub fn history(config: &Config, args: &cli::History) -> Result<Ending, Error> {
         let failed = if args.failed { " and failed" } else { "" };
         report::note(Some(&args.job), &format!("nothing has run{failed}"));
     } else {
-        report::answer(&history.text(report::colour::is_on_stdout()))?;
+        report::answer(&history.text(config.store.is_shared(), report::colour::is_on_stdout()))?;
     }
     Ok(Ending::Done)
 }

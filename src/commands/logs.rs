@@ -7,7 +7,7 @@ use crate::config::faults::did_you_mean;
 use crate::error::{Ending, Error};
 use crate::report;
 use crate::report::logs::Log;
-use crate::store::{self, Run, Store};
+use crate::store::{self, Run, Store, Which};
 
 /// Shorter than this, the start of an id says only on which of some days the run began.
 const SHORTEST_PREFIX: usize = 8;
@@ -43,7 +43,7 @@ pub fn logs(config: &Config, args: &cli::Logs) -> Result<Ending, Error> {
 /// The newest run of a job, ended or not.
 fn newest(store: Option<&mut Box<dyn Store>>, job: &str) -> Result<Run, Error> {
     let newest = match store {
-        Some(store) => store.history(job, 1, false, true)?.pop(),
+        Some(store) => store.history(job, 1, Which::OWN, true)?.pop(),
         None => None,
     };
     newest.ok_or_else(|| {

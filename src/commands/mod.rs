@@ -1,6 +1,7 @@
 //! One file a verb: the only code that sees the rules, the store, processes and printing together.
 
 mod check;
+mod checkpoint;
 mod cursor;
 mod enqueue;
 mod environment;
@@ -14,6 +15,7 @@ mod retry;
 mod run;
 mod skip;
 mod slots;
+mod state_dir;
 mod status;
 mod unlock;
 
@@ -54,6 +56,10 @@ pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
     if let Command::Init(args) = command {
         return init::init(cli.config.as_deref(), args);
     }
+    // It is for the jobrun above it to know the configuration.
+    if let Command::Checkpoint(args) = command {
+        return checkpoint::checkpoint(args);
+    }
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let around = Surroundings {
         config: cli
@@ -61,7 +67,7 @@ pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
             .clone()
             .or_else(|| set("JOBRUN_CONFIG").map(PathBuf::from)),
         store: set("JOBRUN_STORE").map(|url| url.to_string_lossy().into_owned()),
-        state_dir: state_dir(),
+        state_dir: default_state_dir(),
     };
     if let Command::Check(args) = command {
         return check::check(&around, args);
@@ -82,12 +88,13 @@ pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
         Command::Skip(args) => skip::skip(&config, args),
         Command::Unlock(args) => unlock::unlock(&config, args),
         Command::Check(args) => check::check(&around, args),
+        Command::Checkpoint(args) => checkpoint::checkpoint(args),
         Command::Init(args) => init::init(cli.config.as_deref(), args),
     }
 }
 
 /// The folder of this host's locks where the configuration names none and the store is a server.
-fn state_dir() -> Option<PathBuf> {
+fn default_state_dir() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Some(PathBuf::from(SYSTEM_STATE));
     }

@@ -10,7 +10,7 @@ use crate::domain::schedule::Instant;
 use crate::error::{Ending, Error};
 use crate::report;
 use crate::report::text;
-use crate::store::{self, Changed, Which};
+use crate::store::{self, Changed, ToRetry};
 
 /// Makes tasks due. Exits 1 if there is none to be tried again.
 pub fn retry(config: &Config, args: &cli::Retry) -> Result<Ending, Error> {
@@ -38,36 +38,36 @@ pub fn retry(config: &Config, args: &cli::Retry) -> Result<Ending, Error> {
     Ok(Ending::Done)
 }
 
-fn which(slot: Option<Instant>, key: Option<String>) -> Which {
+fn which(slot: Option<Instant>, key: Option<String>) -> ToRetry {
     match (slot, key) {
-        (Some(slot), Some(key)) => Which::Item(slot, key),
-        (Some(slot), None) => Which::Slot(slot),
-        (None, Some(key)) => Which::AdHoc(key),
-        (None, None) => Which::Failed,
+        (Some(slot), Some(key)) => ToRetry::Item(slot, key),
+        (Some(slot), None) => ToRetry::Slot(slot),
+        (None, Some(key)) => ToRetry::AdHoc(key),
+        (None, None) => ToRetry::Failed,
     }
 }
 
 /// For the record.
-fn detail(which: &Which) -> String {
+fn detail(which: &ToRetry) -> String {
     match which {
-        Which::Slot(slot) => format!("slot {}", text::utc(*slot)),
-        Which::Item(slot, key) => format!("slot {} `{key}`", text::utc(*slot)),
-        Which::AdHoc(key) => format!("`{key}`"),
-        Which::Failed => "all that failed".into(),
+        ToRetry::Slot(slot) => format!("slot {}", text::utc(*slot)),
+        ToRetry::Item(slot, key) => format!("slot {} `{key}`", text::utc(*slot)),
+        ToRetry::AdHoc(key) => format!("`{key}`"),
+        ToRetry::Failed => "all that failed".into(),
     }
 }
 
 /// Why there was nothing to be tried again, and what there is instead.
-fn nothing(job: &Job, which: &Which, changed: &Changed) -> Error {
+fn nothing(job: &Job, which: &ToRetry, changed: &Changed) -> Error {
     let name = &job.name;
     let short = |slot: &Instant| text::short(job.zone.as_ref(), *slot);
     let (what, again) = match which {
-        Which::Slot(slot) => {
+        ToRetry::Slot(slot) => {
             let slot = short(slot);
             let again = format!("`jobrun run {name} --slot {slot}");
             (format!("slot {slot} of job `{name}`"), again)
         }
-        Which::Item(slot, key) => {
+        ToRetry::Item(slot, key) => {
             let slot = short(slot);
             let again = format!("`jobrun run {name} --slot {slot}");
             (
@@ -75,17 +75,17 @@ fn nothing(job: &Job, which: &Which, changed: &Changed) -> Error {
                 again,
             )
         }
-        Which::AdHoc(key) => {
+        ToRetry::AdHoc(key) => {
             let again = format!("`jobrun enqueue {name} '{key}' --again");
             (format!("task `{key}` of job `{name}`"), again)
         }
-        Which::Failed => return Error::no(format!("job `{name}` has no failed task")),
+        ToRetry::Failed => return Error::no(format!("job `{name}` has no failed task")),
     };
     match changed.status {
-        None if matches!(which, Which::Slot(_)) => Error::no(format!("{what} has no task"))
+        None if matches!(which, ToRetry::Slot(_)) => Error::no(format!("{what} has no task"))
             .hint(format!("{again}` makes one, if that is a slot")),
         None => Error::no(format!("there is no {what}")),
-        Some(Status::Succeeded) if matches!(which, Which::AdHoc(_)) => {
+        Some(Status::Succeeded) if matches!(which, ToRetry::AdHoc(_)) => {
             Error::no(format!("{what} has succeeded")).hint(format!("{again}` does it again"))
         }
         Some(Status::Succeeded) => Error::no(format!("{what} has succeeded"))

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant as Moment};
 
 use super::pause::event;
+use super::run::run_name;
 use super::{environment, lock_path, process_names};
 use crate::cli;
 use crate::config::Config;
@@ -114,8 +115,9 @@ fn take_from(
     args: &cli::Unlock,
 ) -> Result<Ending, Error> {
     let (name, pid, host) = (&job.name, holding.pid, &holding.host);
+    let run = run_name(holding.run_id.as_deref());
     if !args.force {
-        let message = format!("job `{name}` is locked by pid {pid} on `{host}`");
+        let message = format!("job `{name}` is locked by pid {pid} on `{host}` ({run})");
         return Err(Error::no(message).hint(
             "if that host is gone, its lock is free 45 seconds after its last sign of life; `--force` frees it now, \
              though what it was held for may still run there",
@@ -123,7 +125,7 @@ fn take_from(
     }
     let mut store = store::open(&config.store)?;
     let now = store.now()?;
-    let detail = format!("taken from pid {pid} on `{host}`");
+    let detail = format!("taken from pid {pid} on `{host}` ({run})");
     let event = event(now, "unlock", detail.clone(), args.note.as_ref());
     store.abandon(name, &event)?;
     report::answer(&format!("{name}: its lock is free; {detail}\n"))?;

@@ -1,7 +1,9 @@
 //! From a job as written to a job as meant: defaults filled in, every value checked.
 
+mod fits;
 mod limits;
 mod merged;
+mod sql;
 mod surroundings;
 mod when;
 
@@ -15,6 +17,7 @@ use super::raw::{RawJob, Text};
 use super::tzdata::TzData;
 use super::values;
 use crate::domain::job::Job;
+use crate::domain::sql::Dialect;
 pub use merged::merged;
 
 /// Longest job name: it is part of a file name.
@@ -27,6 +30,7 @@ pub fn build(
     defaults: &RawJob,
     folder: &Path,
     tz: &TzData,
+    dialect: Dialect,
     faults: &mut Faults,
 ) -> Option<Job> {
     let raw = merged(own, defaults);
@@ -43,6 +47,7 @@ pub fn build(
         name,
         faults,
         tz,
+        dialect,
         is_sound: true,
     };
     builder.check_name();
@@ -52,16 +57,17 @@ pub fn build(
     let catch_up = builder.catch_up(&raw, folder);
     let limits = builder.limits(&raw);
     let retry = builder.retry(&raw);
+    let lock_wait = builder.read(raw.lock_wait.as_ref(), values::duration);
+    let lock_group = builder.lock_group(&raw);
+    let surroundings = builder.surroundings(&raw, folder);
+    let items = builder.items(&raw);
+    let draining = builder.draining(&raw);
+    builder.check_fit(own, &raw, work.as_ref(), items.as_ref());
     let job = Job {
         name: name.get_ref().clone(),
         work: work?,
-        items: None,
-        draining: crate::domain::job::Draining {
-            concurrency: 1,
-            batch: 500,
-            rate: None,
-            runners: crate::domain::job::Runners::One,
-        },
+        items,
+        draining,
         is_enabled: raw
             .enabled
             .as_ref()
@@ -69,13 +75,11 @@ pub fn build(
         zone,
         timetable,
         catch_up,
-        lock_wait: builder
-            .read(raw.lock_wait.as_ref(), values::duration)
-            .unwrap_or_default(),
-        lock_group: builder.lock_group(&raw),
+        lock_wait: lock_wait.unwrap_or_default(),
+        lock_group,
         limits,
         retry,
-        surroundings: builder.surroundings(&raw, folder),
+        surroundings,
     };
     builder.check_jitter(&job, &raw);
     builder.is_sound.then_some(job)
@@ -94,10 +98,27 @@ fn name_hint() -> String {
     )
 }
 
+/// How far behind its quotes a string of TOML begins, if it is written as it is meant.
+fn value_start(written: &str, value: &str) -> Option<usize> {
+    const QUOTES: [&str; 4] = ["\"\"\"", "'''", "\"", "'"];
+    let quotes = QUOTES
+        .into_iter()
+        .find(|quotes| written.starts_with(quotes))?;
+    let inside = written.strip_prefix(quotes)?.strip_suffix(quotes)?;
+    // A newline right behind three quotes does not count.
+    let is_counted = |newline: &&str| quotes.len() == 3 && inside.starts_with(newline);
+    let skipped = ["\r\n", "\n"]
+        .into_iter()
+        .find(is_counted)
+        .map_or(0, str::len);
+    (&inside[skipped..] == value).then_some(quotes.len() + skipped)
+}
+
 struct Builder<'a> {
     name: &'a Text,
     faults: &'a mut Faults,
     tz: &'a TzData,
+    dialect: Dialect,
     is_sound: bool,
 }
 
@@ -135,6 +156,25 @@ impl Builder<'_> {
                 self.error(text.span(), message, None);
                 None
             }
+        }
+    }
+
+    /// Two keys of which only one can be.
+    fn refuse_both(&mut self, first: &str, second: &str, span: Range<usize>) {
+        let message = format!("`{first}` and `{second}` are both given");
+        self.error(span, message, Some("keep one of them".to_owned()));
+    }
+
+    /// Where a part of a value stands in the file; the whole of it if the value is written with escapes.
+    fn within(&self, text: &Text, part: &Range<usize>) -> Range<usize> {
+        let span = text.span();
+        let written = &self.faults.text()[span.clone()];
+        match value_start(written, text.get_ref()) {
+            Some(offset) if text.get_ref().get(part.clone()).is_some() => {
+                let start = span.start + offset;
+                start + part.start..start + part.end
+            }
+            Some(_) | None => span,
         }
     }
 

@@ -15,9 +15,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::domain::job::Job;
+use crate::domain::sql::Dialect;
 use crate::error::Error;
 use crate::plain;
-use crate::store::Target;
+use crate::store::{Target, Url};
 use faults::{Fault, Faults, Level};
 use tzdata::TzData;
 
@@ -45,6 +46,10 @@ pub struct Config {
 struct Places {
     /// The value of `command`.
     command: Option<Range<usize>>,
+    /// The value of `sql`.
+    sql: Option<Range<usize>>,
+    /// The value of `items`.
+    items: Option<Range<usize>>,
     /// Each expression of `schedule`.
     schedule: Vec<Range<usize>>,
     timezone: Option<Range<usize>>,
@@ -102,16 +107,18 @@ fn parse(path: &Path, text: &str, around: &Surroundings, tz: TzData) -> Result<C
     let mut faults = Faults::new(path, text);
     let raw = raw::read(&mut faults);
     let folder = path.parent().unwrap_or(Path::new("/"));
+    // Known before the jobs: their SQL is in its dialect.
+    let store = store::target(path, folder, &raw.store, around, &mut faults)?;
+    let dialect = store.as_ref().map_or(Dialect::Sqlite, dialect_of);
     let (mut jobs, mut places) = (Vec::new(), Vec::new());
     for (name, own) in &raw.jobs {
-        if let Some(job) = job::build(name, own, &raw.defaults, folder, &tz, &mut faults) {
+        if let Some(job) = job::build(name, own, &raw.defaults, folder, &tz, dialect, &mut faults) {
             jobs.push(job);
             places.push(Places::of(own, &raw.defaults));
         }
     }
     order::check(&raw, &jobs, &mut faults);
     let max_running = max_running(&raw.defaults, &mut faults);
-    let store = store::target(path, folder, &raw.store, around, &mut faults)?;
     match store {
         Some(store) if !faults.has_errors() => Ok(Config {
             path: path.to_owned(),
@@ -123,6 +130,13 @@ fn parse(path: &Path, text: &str, around: &Surroundings, tz: TzData) -> Result<C
             places,
         }),
         Some(_) | None => Err(Error::Faults(Box::new(faults))),
+    }
+}
+
+fn dialect_of(store: &Target) -> Dialect {
+    match store.url {
+        Url::Sqlite(_) => Dialect::Sqlite,
+        Url::Postgres(_) => Dialect::Postgres,
     }
 }
 

@@ -9,8 +9,9 @@ use super::job::merged;
 use super::raw::{RawJob, Text};
 use super::tzdata::TzData;
 use super::{Config, Places};
-use crate::domain::job::Job;
+use crate::domain::job::{Job, Source};
 use crate::domain::schedule::{Cron, Instant, Rule, Timetable, Zone};
+use crate::domain::sql::Statement;
 
 /// Dates shown of an expression that may not mean what it seems to.
 const SHOWN_DATES: usize = 5;
@@ -29,6 +30,8 @@ impl Places {
             .or(raw.exclude_file.as_ref());
         Self {
             command: raw.command.as_ref().map(toml::Spanned::span),
+            sql: raw.sql.as_ref().map(Text::span),
+            items: raw.items.as_ref().map(Text::span),
             schedule: raw.schedule.iter().flatten().map(Text::span).collect(),
             timezone: raw.timezone.as_ref().map(Text::span),
             exclude: excluded.map(Text::span),
@@ -72,6 +75,35 @@ impl Config {
                     message,
                     hint: hint.map(str::to_owned),
                 });
+            }
+        }
+    }
+}
+
+impl Config {
+    /// Adds a warning about each statement that `complain` has something to say of. Of several statements the later ones
+    /// may need what the first ones make, so they are not asked about.
+    pub fn warn_about_sql(&mut self, complain: &mut dyn FnMut(&Statement) -> Option<String>) {
+        for (job, places) in self.jobs.iter().zip(&self.places) {
+            let query = job.items.as_ref().and_then(|items| match &items.source {
+                Source::Query(script) => Some(script.as_ref()),
+                Source::Command(_) => None,
+            });
+            let sql = job.work.sql().map(|sql| &sql.script);
+            for (script, span) in [(query, &places.items), (sql, &places.sql)] {
+                let statements = script.map(|script| script.statements.as_slice());
+                let (Some([statement]), Some(span)) = (statements, span) else {
+                    continue;
+                };
+                if let Some(message) = complain(statement) {
+                    self.faults.add(Fault {
+                        level: Level::Warning,
+                        span: span.clone(),
+                        job: Some(job.name.clone()),
+                        message: format!("the database says: {message}"),
+                        hint: None,
+                    });
+                }
             }
         }
     }

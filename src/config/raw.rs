@@ -49,6 +49,10 @@ pub struct RawStore {
 pub struct RawJob {
     pub command: Option<Spanned<Vec<Text>>>,
     pub shell: Option<Text>,
+    pub sql: Option<Text>,
+    pub items: Option<Text>,
+    pub items_command: Option<Spanned<RawWork>>,
+    pub items_scope: Option<Text>,
     pub schedule: Option<Vec<Text>>,
     pub every: Option<Text>,
     pub anchor: Option<Text>,
@@ -95,6 +99,11 @@ pub struct RawJob {
     pub ready_every: Option<Text>,
     pub output: Option<Text>,
     pub output_file: Option<Text>,
+    pub concurrency: Option<Spanned<i64>>,
+    pub batch: Option<Spanned<i64>>,
+    pub rate: Option<Text>,
+    pub expect_rows: Option<Text>,
+    pub runners: Option<Text>,
 }
 
 /// A command, with or without a shell.
@@ -107,9 +116,13 @@ pub enum RawWork {
 }
 
 /// Every key a job may have, for "did you mean".
-pub const JOB_KEYS: [&str; 48] = [
+pub const JOB_KEYS: [&str; 57] = [
     "command",
     "shell",
+    "sql",
+    "items",
+    "items_command",
+    "items_scope",
     "schedule",
     "every",
     "anchor",
@@ -156,6 +169,11 @@ pub const JOB_KEYS: [&str; 48] = [
     "ready_every",
     "output",
     "output_file",
+    "concurrency",
+    "batch",
+    "rate",
+    "expect_rows",
+    "runners",
 ];
 
 /// Every table or key at the top of the file.

@@ -30,16 +30,16 @@ fn faults(text: &str) -> Vec<String> {
     let Err(Error::Faults(faults)) = parsed(text) else {
         panic!("no faults in {text}");
     };
-    let located = serde_json::to_value(faults.located(Level::Error)).expect("JSON");
+    said(&faults, Level::Error)
+}
+
+fn said(faults: &Faults, level: Level) -> Vec<String> {
+    let located = serde_json::to_value(faults.located(level)).expect("JSON");
     let said = located.as_array().expect("a list").iter();
     said.map(|fault| {
-        let hint = fault["hint"].as_str().unwrap_or("-");
-        format!(
-            "{}:{} {} ({hint})",
-            fault["line"],
-            fault["column"],
-            fault["message"].as_str().expect("text")
-        )
+        let text = |key: &str| fault[key].as_str().unwrap_or("-").to_owned();
+        let (message, hint) = (text("message"), text("hint"));
+        format!("{}:{} {message} ({hint})", fault["line"], fault["column"])
     })
     .collect()
 }
@@ -194,7 +194,7 @@ fn wrong_values_say_what_would_be_right() {
         ("schedule = []", "`schedule` is empty"),
         ("shell = \"x\"", "`command` and `shell` are both given"),
         ("schedule = \"CRON_TZ=UTC 0 0 * * *\"", "timezone"),
-        ("items = \"SELECT 1\"", "unknown key `items`"),
+        ("ping = \"https://example.com\"", "unknown key `ping`"),
         (
             "enabled = \"no\"",
             "`enabled` must be `true` or `false`, not string",
@@ -314,6 +314,7 @@ fn a_file_that_is_no_toml_still_says_where() {
     assert!(said[0].starts_with("1:8 "), "{said:?}");
 }
 
+mod sql;
 mod store;
 mod when;
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Datelike, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta, Timelike};
 
+use crate::domain::job::Rate;
 use crate::domain::schedule::{Instant, LocalTime, Zone};
 
 /// Years that have instants here.
@@ -59,6 +60,36 @@ pub fn size(text: &str) -> Result<usize, String> {
     match number.checked_mul(factor) {
         Some(bytes) if bytes <= LARGEST => Ok(bytes),
         Some(_) | None => Err(format!("`{text}` is more than {} MiB", LARGEST >> 20)),
+    }
+}
+
+/// Reads how many rows are expected: `1`, or `0-1` for from how many to how many.
+pub fn rows(text: &str) -> Result<RangeInclusive<u64>, String> {
+    let wrong = || format!("`{text}` is not a number of rows such as `1` or `0-1`");
+    let number = |digits: &str| digits.trim().parse().map_err(|_| wrong());
+    let (least, most) = text.split_once('-').unwrap_or((text, text));
+    let (least, most) = (number(least)?, number(most)?);
+    if most < least {
+        return Err(format!("`{text}` runs backwards"));
+    }
+    Ok(least..=most)
+}
+
+/// Reads how often something may happen: `10/s`, `100/m`, `1/10s`.
+pub fn rate(text: &str) -> Result<Rate, String> {
+    let wrong = || format!("`{text}` is not a rate such as `10/s` or `1/10s`");
+    let (count, per) = text.split_once('/').ok_or_else(wrong)?;
+    let count = count.trim().parse().map_err(|_| wrong())?;
+    let per = per.trim();
+    let per = if per.starts_with(|c: char| c.is_ascii_digit()) {
+        duration(per)
+    } else {
+        duration(&format!("1{per}"))
+    };
+    match per.map_err(|_| wrong())? {
+        _ if count == 0 => Err(format!("`{text}` is none at all: the count is at least 1")),
+        Duration::ZERO => Err(format!("`{text}` has no time to count in")),
+        per => Ok(Rate { count, per }),
     }
 }
 
@@ -188,6 +219,53 @@ mod tests {
         assert_eq!(size("2 MB"), Ok(2_000_000));
         for wrong in ["64", "64kib", "-1B", "x", "99999999999999999999B", "65MiB"] {
             assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn rows_are_a_number_or_from_how_many_to_how_many() {
+        assert_eq!(rows("1"), Ok(1..=1));
+        assert_eq!(rows("0-1"), Ok(0..=1));
+        assert_eq!(rows("2 - 5"), Ok(2..=5));
+        for wrong in [
+            "",
+            "-1",
+            "1-",
+            "one",
+            "1-2-3",
+            "1.5",
+            "99999999999999999999",
+        ] {
+            assert!(rows(wrong).expect_err(wrong).contains("number of rows"));
+        }
+        assert!(rows("5-2").expect_err("backwards").contains("backwards"));
+    }
+
+    #[test]
+    fn a_rate_is_a_count_in_a_time() {
+        let read = |text| rate(text).map(|rate| (rate.count, rate.per.as_millis()));
+        for (text, count, millis) in [
+            ("10/s", 10, 1000),
+            ("100/m", 100, 60_000),
+            ("5 / h", 5, 3_600_000),
+            ("1/10s", 1, 10_000),
+            ("1/1m 30s", 1, 90_000),
+            ("1/500ms", 1, 500),
+        ] {
+            assert_eq!(read(text), Ok((count, millis)), "{text}");
+        }
+        for (text, part) in [
+            ("10", "is not a rate such as `10/s`"),
+            ("/s", "is not a rate"),
+            ("10/", "is not a rate"),
+            ("10/10", "is not a rate"),
+            ("-1/s", "is not a rate"),
+            ("10/s/s", "is not a rate"),
+            ("0/s", "at least 1"),
+            ("1/0s", "no time to count in"),
+        ] {
+            let said = rate(text).expect_err(text);
+            assert!(said.contains(part), "{text}: {said}");
         }
     }
 

@@ -88,6 +88,8 @@ pub enum Awaited {
     Jitter,
     /// A slot that is about to come.
     Slot,
+    /// Others who are at all that is left.
+    Others,
 }
 
 /// What a start does next.

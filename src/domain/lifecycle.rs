@@ -394,6 +394,52 @@ mod tests {
     }
 
     #[test]
+    fn what_is_rolled_back_may_be_interrupted_without_end() {
+        let job = job("* * * * *", "UTC");
+        let mut task = task(1, now());
+        task.items = Some(3);
+        task.interruptions = 100;
+        let update = after(&job, &task, Outcome::Lost, None, now());
+        assert_eq!(
+            (update.status, update.interruptions),
+            (Status::Pending, 100)
+        );
+    }
+
+    #[test]
+    fn a_slot_stands_where_its_items_do() {
+        let task = task(1, now());
+        let standing = |open, failed, next_due| Standing {
+            open,
+            failed,
+            next_due,
+            are_snoozed: false,
+        };
+        let soon = now() + TimeDelta::minutes(5);
+        for (items, status, reason, due_at) in [
+            (standing(0, 0, None), Status::Succeeded, None, now()),
+            (
+                standing(0, 2, None),
+                Status::Failed,
+                Some(ITEMS_FAILED),
+                now(),
+            ),
+            (standing(1, 2, Some(soon)), Status::Pending, None, soon),
+            (standing(1, 0, None), Status::Pending, None, now()),
+        ] {
+            let update = after_items(&task, &items, now());
+            let reached = (update.status, update.reason.as_deref(), update.due_at);
+            assert_eq!(reached, (status, reason, due_at), "{items:?}");
+        }
+        let snoozed = Standing {
+            are_snoozed: true,
+            ..standing(2, 0, Some(soon))
+        };
+        let update = after_items(&task, &snoozed, now());
+        assert_eq!(update.reason.as_deref(), Some(SNOOZED));
+    }
+
+    #[test]
     fn work_that_must_not_repeat_fails_when_interrupted() {
         let mut job = job("* * * * *", "UTC");
         job.retry.on_interrupted = OnInterrupted::Fail;

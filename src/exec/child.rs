@@ -1,6 +1,6 @@
 //! The command's process between fork and exec: only async-signal-safe work.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 use rustix::process::{
@@ -20,6 +20,8 @@ const NOT_STARTED: i32 = 127;
 pub(super) struct Child {
     pub(super) prepared: Prepared,
     pub(super) stdin: OwnedFd,
+    /// Takes the place of whatever the guard inherits as 0 to 2.
+    pub(super) null: OwnedFd,
     pub(super) stdout: OwnedFd,
     pub(super) stderr: OwnedFd,
     /// The guard's end of the control socket; an exec closes it.
@@ -28,6 +30,16 @@ pub(super) struct Child {
     pub(super) reset_signals: Vec<i32>,
     /// The process that must be the parent; filled in by the guard.
     pub(super) guard: Option<Pid>,
+}
+
+/// Descriptors that become the command's standard ones, and their substitute.
+pub(super) const CHILD_ENDS: usize = 4;
+
+impl Child {
+    /// What only the command needs, and the guard up to its fork.
+    pub(super) fn ends(&self) -> [RawFd; CHILD_ENDS] {
+        [&self.stdin, &self.null, &self.stdout, &self.stderr].map(AsRawFd::as_raw_fd)
+    }
 }
 
 /// Becomes the command, or reports why not and ends.

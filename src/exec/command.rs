@@ -1,7 +1,9 @@
 //! What is to be run, and within which limits.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::secrets::Secrets;
@@ -24,6 +26,8 @@ pub struct Command {
     pub argv: Vec<OsString>,
     /// The complete environment of the command; jobrun's own is not passed on.
     pub env: Vec<(OsString, OsString)>,
+    /// What it finds on its standard input; `None` is nothing, as in `/dev/null`.
+    pub stdin: Option<Vec<u8>>,
     /// Directory to start in; `None` is jobrun's own.
     pub cwd: Option<PathBuf>,
     /// The tree gets TERM this long after the start; `None` is no limit.
@@ -38,6 +42,9 @@ pub struct Command {
     pub nice: Option<i32>,
     /// All output is appended to this file as well, in order of arrival.
     pub output_file: Option<PathBuf>,
+    /// All of its standard output, and nothing else, is written to this file as well, from where the file is. The
+    /// command is ended when that fails: it is for who needs all of it.
+    pub stdout_file: Option<Arc<File>>,
     /// Bytes of output kept of each stream: the first quarter and the last three quarters.
     pub output_keep: usize,
     /// Values that are masked in the kept output; the live stream and the file get them as they are.
@@ -54,6 +61,7 @@ impl Command {
         Self {
             argv: vec![program.into()],
             env,
+            stdin: None,
             cwd,
             timeout: None,
             kill_after: Duration::ZERO,
@@ -61,6 +69,7 @@ impl Command {
             umask: None,
             nice: None,
             output_file: None,
+            stdout_file: None,
             output_keep: 0,
             secrets: Secrets::default(),
         }

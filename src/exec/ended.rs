@@ -22,7 +22,7 @@ pub struct Ended {
     pub pid: Option<u32>,
     /// The guard, as long as it may still be on its way out: the locks are shared with it until this is dropped.
     pub guard: Option<Departed>,
-    /// KILL was needed to end a timed out or stopped run.
+    /// KILL was needed to end a run that was timed out, stopped, or without room for its output.
     pub was_killed: bool,
     /// It did not succeed, and while it ran the kernel killed processes of jobrun's control group for want of memory.
     /// Not noticed in the first moment of a run, nor where the kernel does not tell.
@@ -40,6 +40,9 @@ pub struct Ended {
     pub bytes_stderr: u64,
     /// First error (an `errno`) of writing to the output file; nothing was written to it afterwards.
     pub file_error: Option<i32>,
+    /// First error (an `errno`) of writing to the file for its standard output: the file lacks what came from then on,
+    /// and the command was ended, if it still ran.
+    pub stdout_file_error: Option<i32>,
     /// First error (an `errno`) of passing the output on to jobrun's own streams.
     pub stream_error: Option<i32>,
     /// Bytes of output that did not reach jobrun's own streams.

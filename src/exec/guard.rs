@@ -16,7 +16,7 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 use crate::clock::since_boot;
 
-use super::child::{Child, become_command};
+use super::child::{CHILD_ENDS, Child, become_command};
 use super::ended::Exit;
 use super::killer::Killer;
 use super::leash;
@@ -47,8 +47,6 @@ const SIGNAL_RECORD_BYTES: usize = 128;
 /// What the guard takes over from jobrun.
 pub(super) struct Plan {
     pub(super) child: Child,
-    /// jobrun's end of the control socket, closed first: else the guard would keep it open itself.
-    pub(super) supervisor_end: RawFd,
     /// Descriptors of the locks, shared with jobrun; -1 where there is none.
     pub(super) locks: [RawFd; LOCKS_MAX],
     /// jobrun's ends of the pipes of the output, so that who writes to them when jobrun is gone is not killed for it.
@@ -99,7 +97,7 @@ impl<'a> Guard<'a> {
     /// All signals are blocked since before the fork and stay so: jobrun decides what a Ctrl-C means.
     fn start(plan: &'a mut Plan) -> Result<Self, (Stage, Errno)> {
         let guarding = |errno| (Stage::Guard, errno);
-        sys::close(plan.supervisor_end);
+        close_what_is_not_ours(plan);
         sys::set_name(NAME);
         setsid().map_err(guarding)?;
         set_child_subreaper(Some(getpid())).map_err(guarding)?;
@@ -129,20 +127,16 @@ impl<'a> Guard<'a> {
         Ok(guard)
     }
 
-    /// Gives up all that jobrun had open but the locks, so that a reader of its streams sees their end when it ends.
+    /// Gives up jobrun's streams and the command's, so that a reader sees their end when those end.
     fn let_go(&self) {
-        let null = &self.plan.child.stdin;
+        let null = &self.plan.child.null;
         let _ = dup2_stdin(null);
         let _ = dup2_stdout(null);
         let _ = dup2_stderr(null);
         let _ = chdir(c"/");
-        let mut keep = [-1; LOCKS_MAX + 5];
-        keep[..LOCKS_MAX].copy_from_slice(&self.plan.locks);
-        keep[LOCKS_MAX] = self.plan.child.control.as_raw_fd();
-        keep[LOCKS_MAX + 1] = self.child_signals.as_raw_fd();
-        keep[LOCKS_MAX + 2..LOCKS_MAX + 4].copy_from_slice(&self.plan.outputs);
-        keep[LOCKS_MAX + 4] = self.plan.leash;
-        sys::close_all_but(&keep);
+        for end in self.plan.child.ends() {
+            sys::close(end);
+        }
     }
 
     fn watch(&mut self) -> ! {
@@ -349,6 +343,18 @@ impl<'a> Guard<'a> {
             let _ = read(&self.child_signals, &mut record);
         }
     }
+}
+
+/// First of all, and before there is a command: jobrun's end of the socket, which tells by its end that jobrun is gone, and
+/// what belongs to jobrun's other runs, whose guards wait for just that.
+fn close_what_is_not_ours(plan: &Plan) {
+    let mut keep = [-1; LOCKS_MAX + CHILD_ENDS + 4];
+    keep[..LOCKS_MAX].copy_from_slice(&plan.locks);
+    let (ends, rest) = keep[LOCKS_MAX..].split_at_mut(CHILD_ENDS);
+    ends.copy_from_slice(&plan.child.ends());
+    let [first, second] = plan.outputs;
+    rest.copy_from_slice(&[first, second, plan.leash, plan.child.control.as_raw_fd()]);
+    sys::close_all_but(&keep);
 }
 
 fn reap(pid: Pid) {

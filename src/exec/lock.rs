@@ -119,6 +119,14 @@ impl LockFile {
         }
     }
 
+    /// The same lock once more: it is held until both are given back.
+    pub fn share(&self) -> io::Result<Self> {
+        Ok(Self {
+            path: self.path.clone(),
+            file: self.file.try_clone()?,
+        })
+    }
+
     /// Whether the file of that name is still the one that is locked: else another start may hold its successor.
     pub fn is_current(&self) -> bool {
         is_still(&self.path, &self.file)

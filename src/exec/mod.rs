@@ -14,6 +14,7 @@
 
 mod cgroup;
 mod child;
+mod children;
 mod command;
 mod ended;
 mod failure;
@@ -24,9 +25,11 @@ mod leash;
 mod live;
 mod lock;
 mod output;
+mod payload;
 mod remains;
 mod secrets;
 mod signals;
+mod socket;
 mod start;
 mod streams;
 mod supervise;
@@ -49,6 +52,7 @@ pub use output::{Kept, Tag};
 pub use remains::{end_remains, remains};
 pub use secrets::Secrets;
 pub use signals::Signals;
+pub use socket::{connect_to, listen_at, remove_abandoned, stop_listening};
 pub use supervise::{Shared, supervise};
 pub use sys::grow_memory_at_once;
 pub use warden::Departed;

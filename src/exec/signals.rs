@@ -1,15 +1,14 @@
 //! The signals that stop jobrun: taken over once at the start, then asked for by whoever waits.
 #![allow(unsafe_code)]
 
-use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, read, write};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::{read, write};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::sys;
@@ -21,13 +20,15 @@ const STOPS: [i32; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUI
 /// Read at once; more wait for the next look.
 const BATCH: usize = 64;
 
-/// The process's stop signals. To be installed once, before threads are started.
+/// The process's stop signals, for all its threads. To be installed once, before threads are started.
 #[derive(Debug)]
 pub struct Signals {
     arrived: OwnedFd,
+    /// Readable for ever once one was taken from there: by whichever thread, all the others wake up as well.
+    taken: OwnedFd,
     /// Whether any has arrived, for other threads.
     has_come: Arc<AtomicBool>,
-    stop: Cell<Option<Stop>>,
+    stop: Mutex<Option<Stop>>,
     /// Signals a command gets back with their default disposition.
     reset: Vec<i32>,
 }
@@ -59,16 +60,16 @@ impl Signals {
         sys::unblock_all_signals();
         Ok(Self {
             arrived,
+            taken: never_taken()?,
             has_come,
-            stop: Cell::new(None),
+            stop: Mutex::new(None),
             reset,
         })
     }
 
     /// The signal jobrun was first asked to stop with, if it was.
     pub fn stop_requested(&self) -> Option<i32> {
-        self.take_arrived();
-        self.stop.get().map(|stop| stop.signal)
+        self.take_arrived().map(|stop| stop.signal)
     }
 
     /// Says whether jobrun was asked to stop, to whichever thread wants to know.
@@ -79,8 +80,7 @@ impl Signals {
 
     /// Whether a second signal came, a second or more after the first: no more patience.
     pub fn is_urgent(&self) -> bool {
-        self.take_arrived();
-        self.stop.get().is_some_and(|stop| stop.is_urgent)
+        self.take_arrived().is_some_and(|stop| stop.is_urgent)
     }
 
     /// Sleeps, but not once jobrun is asked to stop; returns the signal then.
@@ -92,16 +92,17 @@ impl Signals {
                 return self.stop_requested();
             }
             let timeout = Timespec::try_from(left).ok();
-            let _ = poll(
-                &mut [PollFd::new(&self.arrived, PollFlags::IN)],
-                timeout.as_ref(),
-            );
+            let mut polled = self
+                .descriptors()
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            let _ = poll(&mut polled, timeout.as_ref());
         }
     }
 
-    /// Readable when a signal came that nobody has asked for yet.
-    pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.arrived.as_fd()
+    /// One of them is readable once jobrun was asked to stop. Whoever knows that polls the first only, which is readable
+    /// when another signal came, until some thread asks for it.
+    pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.arrived.as_fd(), self.taken.as_fd()]
     }
 
     pub(super) fn reset_for_command(&self) -> &[i32] {
@@ -114,25 +115,36 @@ impl Signals {
         let (arrived, sender) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
         let signals = Self {
             arrived,
+            taken: never_taken().unwrap(),
             has_come: Arc::default(),
-            stop: Cell::new(None),
+            stop: Mutex::new(None),
             reset: to_reset(),
         };
         (signals, sender)
     }
 
-    fn take_arrived(&self) {
+    fn take_arrived(&self) -> Option<Stop> {
+        let mut stop = self.lock();
         let mut batch = [0; BATCH];
-        let count = match read(&self.arrived, &mut batch) {
-            Ok(count) => count,
-            Err(Errno::AGAIN | _) => return,
-        };
+        // An empty pipe is an error as well.
+        let count = read(&self.arrived, &mut batch).unwrap_or(0);
         let now = Instant::now();
         for signal in &batch[..count] {
-            self.stop
-                .set(Some(note(self.stop.get(), i32::from(*signal), now)));
+            *stop = Some(note(*stop, i32::from(*signal), now));
         }
+        if count > 0 {
+            let _ = write(&self.taken, &1u64.to_ne_bytes());
+        }
+        *stop
     }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Stop>> {
+        self.stop.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn never_taken() -> io::Result<OwnedFd> {
+    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
 /// Ignored when jobrun was started, by custom on purpose; asked before a handler is installed.
@@ -178,6 +190,29 @@ fn forward(signal: i32, sender: Arc<OwnedFd>, has_come: Arc<AtomicBool>) -> io::
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_one_thread_has_taken_wakes_the_others_as_well() {
+        let (signals, sender) = Signals::pretended();
+        let is_readable = || {
+            let mut polled = signals
+                .descriptors()
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            let at_once = Timespec::default();
+            poll(&mut polled, Some(&at_once)).unwrap();
+            polled.map(|polled| polled.revents().contains(PollFlags::IN))
+        };
+        assert_eq!(is_readable(), [false, false]);
+        write(&sender, &[15]).unwrap();
+        assert_eq!(is_readable(), [true, false]);
+        let taken = std::thread::scope(|scope| {
+            let taking = scope.spawn(|| signals.stop_requested());
+            taking.join().unwrap()
+        });
+        assert_eq!(taken, Some(15));
+        assert_eq!(is_readable(), [false, true], "and stays so");
+        assert_eq!(signals.sleep(Duration::from_secs(60)), Some(15));
+    }
 
     #[test]
     fn two_signals_within_a_second_are_one_and_a_later_one_is_urgent() {

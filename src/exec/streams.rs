@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -38,16 +39,22 @@ pub(super) struct Streams<'a> {
     keep: Keep,
     sink: &'a mut Sink,
     file: Option<OutputFile>,
+    /// Gets standard output only.
+    stdout_file: Option<OutputFile>,
     buffer: Vec<u8>,
 }
 
-/// The file all output goes to as well.
+/// A file that output goes to as well.
 pub(super) struct OutputFile {
-    file: File,
+    file: Arc<File>,
     error: Option<i32>,
 }
 
 impl OutputFile {
+    fn new(file: Arc<File>) -> Self {
+        Self { file, error: None }
+    }
+
     /// Opens the command's output file for appending, if it has one.
     pub(super) fn open(command: &Command) -> Result<Option<Self>, StartFailure> {
         let Some(path) = &command.output_file else {
@@ -60,7 +67,7 @@ impl OutputFile {
             .custom_flags(libc::O_NONBLOCK)
             .open(path)
         {
-            Ok(file) => Ok(Some(Self { file, error: None })),
+            Ok(file) => Ok(Some(Self::new(Arc::new(file)))),
             Err(error) => Err(StartFailure::BadOutputFile {
                 file: path.clone(),
                 errno: error.raw_os_error().unwrap_or_default(),
@@ -68,10 +75,10 @@ impl OutputFile {
         }
     }
 
-    /// A full disk must not fail the command: the first error is remembered, and the file left alone.
+    /// The first error is remembered, and the file left alone from then on.
     fn write(&mut self, bytes: &[u8]) {
         if self.error.is_none()
-            && let Err(error) = self.file.write_all(bytes)
+            && let Err(error) = (&*self.file).write_all(bytes)
         {
             self.error = Some(error.raw_os_error().unwrap_or_default());
         }
@@ -85,6 +92,7 @@ pub(super) struct Collected {
     pub(super) bytes_stderr: u64,
     pub(super) loss: Loss,
     pub(super) file_error: Option<i32>,
+    pub(super) stdout_file_error: Option<i32>,
 }
 
 /// The reading end of one stream.
@@ -111,6 +119,7 @@ impl<'a> Streams<'a> {
             keep: Keep::new(command.output_keep, &command.secrets),
             sink,
             file,
+            stdout_file: command.stdout_file.clone().map(OutputFile::new),
             buffer: vec![0; READ_BYTES],
         };
         Ok((streams, [stdout_end, stderr_end]))
@@ -197,7 +206,9 @@ impl<'a> Streams<'a> {
                 let bytes = &self.buffer[..count];
                 self.keep.push(which, bytes);
                 self.sink.offer(which, bytes);
-                if let Some(file) = &mut self.file {
+                let stdout_file = self.stdout_file.as_mut();
+                let stdout_file = stdout_file.filter(|_| which == Which::Stdout);
+                for file in self.file.iter_mut().chain(stdout_file) {
                     file.write(bytes);
                 }
                 pipe.grow_if_full(count);
@@ -206,10 +217,18 @@ impl<'a> Streams<'a> {
         }
     }
 
+    /// Whether some of the standard output could not be written to the file for it.
+    pub(super) fn is_stdout_lost(&self) -> bool {
+        self.stdout_file
+            .as_ref()
+            .is_some_and(|file| file.error.is_some())
+    }
+
     /// Waits a little for the live stream, and returns what there is of the output.
     pub(super) fn finish(self) -> Collected {
         Collected {
             file_error: self.file.and_then(|file| file.error),
+            stdout_file_error: self.stdout_file.and_then(|file| file.error),
             loss: self.sink.flush(Instant::now() + FLUSH),
             bytes_stdout: self.keep.seen(Which::Stdout),
             bytes_stderr: self.keep.seen(Which::Stderr),

@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
-use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid};
 
@@ -18,6 +17,7 @@ use super::guard::{KILL_INTERVAL, ORPHAN_GRACE};
 use super::leash::Leash;
 use super::live::Sink;
 use super::output::Kept;
+use super::payload;
 use super::signals::Signals;
 use super::start::Prepared;
 use super::streams::{OutputFile, Streams};
@@ -94,6 +94,7 @@ fn not_started(failure: StartFailure) -> Ended {
         stream_error: None,
         stream_dropped: 0,
         file_error: None,
+        stdout_file_error: None,
     }
 }
 
@@ -107,6 +108,8 @@ struct Run<'a> {
     is_unleashed: bool,
     began: Instant,
     phase: Phase,
+    /// jobrun was asked to stop, and that was noticed.
+    is_stopped: bool,
     /// Why the tree is being ended, if it is not by itself.
     how: Option<How>,
     failure: Option<(Stage, Errno)>,
@@ -152,10 +155,12 @@ impl<'a> Run<'a> {
         file: Option<OutputFile>,
     ) -> io::Result<Self> {
         let (streams, [stdout, stderr]) = Streams::open(command, sink, file)?;
-        let null = open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let stdin = payload::stdin(command.stdin.as_deref())?;
+        let null = payload::null()?;
         let child = |control| Child {
             prepared,
-            stdin: null,
+            stdin,
+            null,
             stdout,
             stderr,
             control,
@@ -169,6 +174,7 @@ impl<'a> Run<'a> {
             warden: Warden::start(child, command, shared, streams.descriptors())?,
             leash: shared.leash,
             is_unleashed: false,
+            is_stopped: false,
             streams,
             began,
             phase: Phase::Running,
@@ -207,13 +213,16 @@ impl<'a> Run<'a> {
                 break;
             }
             self.streams.read_ready();
+            self.heed_lost_output();
         }
         self.streams.read_rest();
     }
 
     fn wait(&mut self) {
         let timeout = self.until_next_look();
-        let mut polled = vec![self.signals.descriptor()];
+        let signals = self.signals.descriptors();
+        let watched = if self.is_stopped { 1 } else { signals.len() };
+        let mut polled = signals[..watched].to_vec();
         polled.extend(self.warden.control());
         let leash = self.leash.filter(|_| !self.is_unleashed);
         polled.extend(leash.map(AsFd::as_fd));
@@ -228,7 +237,8 @@ impl<'a> Run<'a> {
         };
         let deadline = [deadline, self.timeout_at()].into_iter().flatten().min();
         let until_deadline = deadline.map(|at| at.saturating_duration_since(now));
-        let looks_often = getpid().is_init() || self.is_unleashed;
+        // A second signal may go to another run of this jobrun.
+        let looks_often = getpid().is_init() || self.is_unleashed || self.is_stopped;
         let look = match (self.warden.is_own(), looks_often) {
             (true, _) => Some(KILL_INTERVAL),
             (false, true) => Some(OTHER_LOOK),
@@ -240,14 +250,18 @@ impl<'a> Run<'a> {
         Timespec::try_from(wait).ok()
     }
 
-    /// When the run is timed out, if it can be: the command itself runs, or those of its descendants that belong to it.
-    fn timeout_at(&self) -> Option<Instant> {
-        let is_limited = match self.phase {
+    /// Whether the command itself runs, or those of its descendants that belong to it, and nobody ends them yet.
+    fn is_at_work(&self) -> bool {
+        match self.phase {
             Phase::Running => true,
             Phase::Draining(_) | Phase::Outlived => self.command.leftovers == Leftovers::Wait,
             Phase::Ending(_) | Phase::Killing(_) => false,
-        };
-        let timeout = self.command.timeout.filter(|_| is_limited)?;
+        }
+    }
+
+    /// When the run is timed out, if it can be.
+    fn timeout_at(&self) -> Option<Instant> {
+        let timeout = self.command.timeout.filter(|_| self.is_at_work())?;
         self.began.checked_add(timeout)
     }
 
@@ -279,7 +293,7 @@ impl<'a> Run<'a> {
     fn note(&mut self, report: Report) {
         match report {
             Report::Started { pid } => {
-                self.warden.main = Pid::from_raw(pid);
+                self.warden.set_main(Pid::from_raw(pid));
             }
             Report::NotStarted { stage, errno } => {
                 self.failure = Some((stage, Errno::from_raw_os_error(errno)));
@@ -353,6 +367,7 @@ impl<'a> Run<'a> {
         let Some(signal) = self.signals.stop_requested() else {
             return;
         };
+        self.is_stopped = true;
         match (self.phase, self.command.leftovers) {
             (Phase::Running, _) | (Phase::Draining(_) | Phase::Outlived, Leftovers::Wait) => {
                 self.how = Some(How::Stopped(signal));
@@ -365,6 +380,13 @@ impl<'a> Run<'a> {
             && let Phase::Ending(_) = self.phase
         {
             self.kill_tree();
+        }
+    }
+
+    /// Without all of its output the command is of no use: it is ended like one that took too long.
+    fn heed_lost_output(&mut self) {
+        if self.is_at_work() && self.streams.is_stdout_lost() {
+            self.end_tree(Signal::TERM.as_raw(), self.command.kill_after);
         }
     }
 
@@ -414,12 +436,12 @@ impl<'a> Run<'a> {
     }
 
     fn kill_tree(&mut self) {
-        self.was_killed = self.how.is_some();
+        self.was_killed = self.how.is_some() || self.streams.is_stdout_lost();
         self.warden.kill();
         self.phase = Phase::Killing(Instant::now() + KILL_WAIT);
     }
 
-    fn finish(self) -> Ended {
+    fn finish(mut self) -> Ended {
         let over = self.over.unwrap_or_else(Instant::now);
         let output = self.streams.finish();
         let failure = self
@@ -431,7 +453,7 @@ impl<'a> Run<'a> {
             && self
                 .memory_kills
                 .is_some_and(|before| cgroup::memory_kills().is_some_and(|now| now > before));
-        let main = self.warden.main.filter(|_| was_started);
+        let main = self.warden.main().filter(|_| was_started);
         Ended {
             how: failure
                 .map(How::NotStarted)
@@ -450,6 +472,7 @@ impl<'a> Run<'a> {
             bytes_stderr: output.bytes_stderr,
             output: output.kept,
             file_error: output.file_error,
+            stdout_file_error: output.stdout_file_error,
             stream_error: output.loss.error,
             stream_dropped: output.loss.dropped_bytes,
         }

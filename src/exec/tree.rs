@@ -63,11 +63,16 @@ impl Tree {
     /// Looks at `/proc` now; afterwards the tree is that of the descendants of `root`, without `root` itself.
     /// Where `/proc` cannot be read it is empty.
     pub(super) fn scan(&mut self, root: Pid) {
+        self.scan_but(root, &[]);
+    }
+
+    /// The same without `others` and their descendants.
+    pub(super) fn scan_but(&mut self, root: Pid, others: &[Pid]) {
         self.processes.clear();
         if let Ok(proc) = open_proc() {
             self.read_all(proc.as_fd());
         }
-        self.mark(root);
+        self.mark(root, others);
     }
 
     fn read_all(&mut self, proc: BorrowedFd<'_>) {
@@ -87,7 +92,7 @@ impl Tree {
     }
 
     /// `/proc` lists pids in rising order, so that a parent is found by halving, and mostly stands before its children.
-    fn mark(&mut self, root: Pid) {
+    fn mark(&mut self, root: Pid, others: &[Pid]) {
         for _ in 0..MARK_PASSES {
             let mut has_changed = false;
             for index in 0..self.processes.len() {
@@ -97,7 +102,8 @@ impl Tree {
                     is_descendant,
                     ..
                 } = self.processes[index];
-                if !is_descendant && pid != root && self.is_in_tree(parent, root) {
+                let is_candidate = !is_descendant && pid != root && !others.contains(&pid);
+                if is_candidate && self.is_in_tree(parent, root) {
                     self.processes[index].is_descendant = true;
                     has_changed = true;
                 }

@@ -4,11 +4,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
-};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
 use super::child::Child;
+use super::children::{Children, children, let_go, reap_guard};
 use super::command::Command;
 use super::ended::{Exit, Leftover};
 use super::guard::{LOCKS_MAX, Plan, guard};
@@ -22,7 +21,7 @@ use super::wire::{Order, Received, Report};
 pub(super) struct Warden {
     hold: Hold,
     /// The command's process, to tell its end from others'.
-    pub(super) main: Option<Pid>,
+    main: Option<Pid>,
     tree: Tree,
     killer: Killer,
     gone: Option<Departed>,
@@ -34,7 +33,7 @@ pub struct Departed(Pid);
 
 impl Drop for Departed {
     fn drop(&mut self) {
-        while let Err(Errno::INTR) = waitpid(Some(self.0), WaitOptions::empty()) {}
+        reap_guard(self.0);
     }
 }
 
@@ -71,7 +70,6 @@ impl Warden {
         if shared.locks.len() > LOCKS_MAX {
             return Err(Errno::INVAL);
         }
-        set_child_subreaper(Some(getpid()))?;
         let (control, guards_end) = socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -80,7 +78,6 @@ impl Warden {
         )?;
         let mut plan = Plan {
             child: child(guards_end),
-            supervisor_end: control.as_raw_fd(),
             locks: [-1; LOCKS_MAX],
             outputs,
             leash: shared.leash.map_or(-1, |leash| leash.as_fd().as_raw_fd()),
@@ -91,7 +88,7 @@ impl Warden {
             *slot = lock.as_raw_fd();
         }
         let blocked = sys::BlockedSignals::all();
-        let pid = sys::fork_into(guard, &mut plan)?;
+        let pid = children().add_guard(|| sys::fork_into(guard, &mut plan))?;
         drop(blocked);
         Ok(Self {
             hold: Hold::Guard { pid, control },
@@ -124,8 +121,21 @@ impl Warden {
     }
 
     /// The guard that is on its way out, if it is.
-    pub(super) fn departed(self) -> Option<Departed> {
-        self.gone
+    pub(super) fn departed(&mut self) -> Option<Departed> {
+        self.gone.take()
+    }
+
+    /// The command's process, to tell its end from others'.
+    pub(super) fn main(&self) -> Option<Pid> {
+        self.main
+    }
+
+    /// Learns which is the command's process.
+    pub(super) fn set_main(&mut self, main: Option<Pid>) {
+        self.main = main;
+        if let Some(main) = main {
+            children().add_main(main);
+        }
     }
 
     /// After end-of-file from the guard: whether it went because the tree is over. If not, the tree is in the hands of
@@ -135,13 +145,7 @@ impl Warden {
             return self.tended();
         };
         // It is exiting: the wait is that of the kernel's clean-up, and afterwards its orphans are ours.
-        let status = loop {
-            match waitpid(Some(*pid), WaitOptions::empty()) {
-                Err(Errno::INTR) => {}
-                answer => break answer,
-            }
-        };
-        let is_over = matches!(status, Ok(Some((_, status))) if status.exit_status() == Some(0));
+        let is_over = reap_guard(*pid).is_some_and(|status| status.exit_status() == Some(0));
         self.hold = if is_over {
             Hold::Nothing
         } else {
@@ -152,16 +156,10 @@ impl Warden {
 
     /// Reaps what has fallen to jobrun from outside of the tree, as it does to the first process of a container.
     pub(super) fn reap_strangers(&self) {
-        let guard = match &self.hold {
-            Hold::Guard { pid, .. } => Some(*pid),
-            Hold::Own { .. } | Hold::Nothing => return,
-        };
-        // The guard's end is for `guard_is_gone`; strangers behind it are reaped after that.
-        while let Ok(Some(ended)) = sys::ended_child() {
-            if Some(ended) == guard {
-                break;
-            }
-            let _ = waitpid(Some(ended), WaitOptions::NOHANG);
+        match &self.hold {
+            Hold::Guard { .. } => children().reap_strangers(),
+            // They are reaped with the orphans.
+            Hold::Own { .. } | Hold::Nothing => {}
         }
     }
 
@@ -183,8 +181,11 @@ impl Warden {
         let Hold::Own { is_killing } = self.hold else {
             return (self.tended(), None);
         };
-        self.tree.scan(getpid());
-        let exit = self.reap();
+        let exit = {
+            let children = children();
+            children.scan_orphans(&mut self.tree);
+            self.reap(&children)
+        };
         if self.tree.living().next().is_none() {
             self.hold = Hold::Nothing;
         } else if is_killing {
@@ -193,9 +194,10 @@ impl Warden {
         (self.tended(), exit)
     }
 
-    fn reap(&mut self) -> Option<Exit> {
+    fn reap(&self, children: &Children) -> Option<Exit> {
         let mut exit = None;
-        for pid in self.tree.zombies_of(getpid()) {
+        let zombies = self.tree.zombies_of(getpid());
+        for pid in zombies.filter(|pid| !children.is_of_another(*pid, self.main)) {
             if let Ok(Some((_, status))) = waitpid(Some(pid), WaitOptions::NOHANG)
                 && Some(pid) == self.main
             {
@@ -215,7 +217,7 @@ impl Warden {
             }
             Hold::Own { .. } => {
                 if let Some(signal) = Signal::from_named_raw(signal) {
-                    self.tree.scan(getpid());
+                    children().scan_orphans(&mut self.tree);
                     self.tree.signal(None, signal);
                 }
             }
@@ -237,13 +239,11 @@ impl Warden {
 
     /// Lets go of what outlived the command; it falls to init, or to whoever collects orphans above jobrun.
     pub(super) fn leave(&mut self) {
-        // Else its processes became children of jobrun, and of the tree it ends should a later guard be killed.
-        let _ = set_child_subreaper(None);
         match &self.hold {
-            Hold::Guard { pid, control } => {
+            Hold::Guard { pid, control } => let_go(*pid, || {
                 Order::Leave.send(control.as_fd());
                 wake(*pid);
-            }
+            }),
             Hold::Own { .. } => self.hold = Hold::Nothing,
             Hold::Nothing => {}
         }
@@ -251,13 +251,20 @@ impl Warden {
 
     /// How many of the tree live, and the first of them by name.
     pub(super) fn living(&mut self) -> (usize, Vec<Leftover>) {
-        let root = match &self.hold {
-            Hold::Guard { pid, .. } => *pid,
-            Hold::Own { .. } => getpid(),
+        match &self.hold {
+            Hold::Guard { pid, .. } => self.tree.scan(*pid),
+            Hold::Own { .. } => children().scan_orphans(&mut self.tree),
             Hold::Nothing => return (0, Vec::new()),
-        };
-        self.tree.scan(root);
+        }
         (self.tree.living().count(), self.tree.named())
+    }
+}
+
+impl Drop for Warden {
+    fn drop(&mut self) {
+        if let Some(main) = self.main {
+            children().remove_main(main);
+        }
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Planned<'a> {
     pub plan: Option<&'a Plan>,
     /// Tasks of earlier starts that are due.
     pub pending: &'a [Task],
+    /// The ad-hoc task that is due first, if one is due.
+    pub ad_hoc: Option<&'a Task>,
     /// Whether a pause keeps triggers from doing anything.
     pub is_paused: bool,
     /// The job and its slot that owed slots wait for.
@@ -149,7 +151,7 @@ impl Planned<'_> {
         match self.plan.map(|plan| plan.basis) {
             None if self.is_paused => out.push_str(": paused\n"),
             None if self.job.timetable.is_some() => out.push('\n'),
-            None => out.push_str(": no schedule, it runs by hand\n"),
+            None => out.push_str(": no schedule\n"),
             Some(Basis::Cursor) => out.push('\n'),
             Some(Basis::FirstRun) => {
                 out.push_str(": first seen now, so older slots are not owed\n");
@@ -162,7 +164,7 @@ impl Planned<'_> {
             }
         }
         let run = self.run();
-        if run.is_empty() {
+        if run.is_empty() && self.ad_hoc.is_none() {
             out.push_str("  nothing would run\n");
         }
         for slot in run.iter().take(LISTED) {
@@ -179,6 +181,14 @@ impl Planned<'_> {
         }
         if run.len() > LISTED {
             let _ = writeln!(out, "  … and {} more", run.len() - LISTED);
+        }
+        if let Some(first) = self.ad_hoc {
+            let since = short(first.due_at);
+            let key = &first.key;
+            let _ = writeln!(
+                out,
+                "  would do the ad-hoc tasks that are due, first `{key}` (since {since})"
+            );
         }
         if let Some(until) = self.plan.and_then(|plan| plan.wait_until) {
             let _ = writeln!(out, "  after waiting until {}", short(until));

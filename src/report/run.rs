@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{SCHEMA, text};
 use crate::domain::decide::Recovered;
-use crate::domain::due::{Basis, Plan};
+use crate::domain::due::{Basis, Plan, Reason};
 use crate::domain::job::{Job, Leftovers};
 use crate::domain::lifecycle::{Outcome, Status, Trigger, Update};
 use crate::domain::schedule::{Instant, Zone};
 use crate::domain::state::{Pause, PauseKind, Task};
 use crate::store::work::Miss;
-use crate::store::{Claimed, Finish};
+use crate::store::{Claimed, Drain, Finish};
 
 /// One finished task, as `run --json` prints it.
 #[derive(Serialize)]
@@ -29,6 +29,8 @@ pub struct Finished<'a> {
     exit_code: Option<i32>,
     signal: Option<i32>,
     reason: Option<&'a str>,
+    items_done: Option<u64>,
+    items_failed: Option<u64>,
     started_at: String,
     finished_at: String,
     duration_ms: i64,
@@ -58,10 +60,48 @@ impl<'a> Finished<'a> {
             exit_code: finish.exit_code,
             signal: finish.signal,
             reason: finish.reason.as_deref(),
+            items_done: finish.drained.map(|drained| drained.done),
+            items_failed: finish.drained.map(|drained| drained.failed),
             started_at: text::utc(claimed.started_at),
             finished_at: text::utc(finish.finished_at),
             duration_ms: finish.duration_ms,
             next_attempt_at: is_again.then(|| text::utc(finish.update.due_at)),
+        }
+    }
+}
+
+/// A run that worked off ad-hoc tasks, as `run --json` prints it.
+#[derive(Serialize)]
+pub struct Drained<'a> {
+    schema: u32,
+    kind: &'static str,
+    job: &'a str,
+    run_id: &'a str,
+    outcome: Outcome,
+    reason: Option<&'a str>,
+    items_done: u64,
+    items_failed: u64,
+    started_at: String,
+    finished_at: String,
+    duration_ms: i64,
+}
+
+impl<'a> Drained<'a> {
+    /// The end of such a run.
+    pub fn of(job: &'a Job, drain: &'a Drain, finish: &'a Finish) -> Self {
+        let drained = finish.drained.unwrap_or_default();
+        Self {
+            schema: SCHEMA,
+            kind: "drain",
+            job: &job.name,
+            run_id: &drain.run,
+            outcome: finish.outcome,
+            reason: finish.reason.as_deref(),
+            items_done: drained.done,
+            items_failed: drained.failed,
+            started_at: text::utc(drain.started_at),
+            finished_at: text::utc(finish.finished_at),
+            duration_ms: finish.duration_ms,
         }
     }
 }
@@ -105,14 +145,29 @@ pub fn task_name(job: &Job, task: &Task) -> String {
     }
 }
 
-/// Says what became of runs that were found without their runner.
-pub fn say_recovered(job: &Job, recovered: &[Recovered]) {
+/// Says what became of runs that were found without their runner, and what the same step made of their tasks: its plan,
+/// and those it has closed.
+pub fn say_recovered(
+    job: &Job,
+    recovered: &[Recovered],
+    plan: Option<&Plan>,
+    closed: &[(i64, Reason)],
+) {
     for recovered in recovered {
         let name = task_name(job, &recovered.task);
-        let next = match recovered.update.status {
-            Status::Pending => "it runs again",
-            Status::Running | Status::Succeeded | Status::Failed | Status::Skipped => {
-                "it has failed"
+        let next = match (
+            recovered.update.status,
+            left_out(recovered.task.id, plan, closed),
+        ) {
+            (Status::Pending, None) => "it runs again".to_owned(),
+            (Status::Pending, Some(Reason::Coalesced)) => {
+                "a newer slot stands for it (coalesced)".to_owned()
+            }
+            (Status::Pending, Some(reason)) => {
+                format!("it does not run again ({})", reason.word())
+            }
+            (Status::Running | Status::Succeeded | Status::Failed | Status::Skipped, _) => {
+                "it has failed".to_owned()
             }
         };
         let run = recovered.run.as_deref().unwrap_or("-");
@@ -122,6 +177,15 @@ pub fn say_recovered(job: &Job, recovered: &[Recovered]) {
             "{name}: the previous run was found dead, {next}"
         );
     }
+}
+
+/// Why a step leaves out a task that was pending, if it does.
+fn left_out(task: i64, plan: Option<&Plan>, closed: &[(i64, Reason)]) -> Option<Reason> {
+    let folded = plan.and_then(|plan| plan.folded.iter().find(|folded| folded.task == task));
+    let closed = closed.iter().find(|(closed, _)| *closed == task);
+    folded
+        .map(|folded| folded.reason)
+        .or(closed.map(|(_, reason)| *reason))
 }
 
 /// Says what a plan leaves out, and why slots before now are not owed.
@@ -205,10 +269,12 @@ pub fn say_nothing_due(job: &Job, next: Option<Instant>) {
         None => "it has no schedule".to_owned(),
     };
     let name = &job.name;
-    tracing::info!(
-        job = name,
-        "has nothing due: {next}; `jobrun run {name} --now` runs it all the same"
-    );
+    // Items are of a slot.
+    let by_hand = match job.items {
+        Some(_) => String::new(),
+        None => format!("; `jobrun run {name} --now` runs it all the same"),
+    };
+    tracing::info!(job = name, "has nothing due: {next}{by_hand}");
 }
 
 /// Says which job's slot has to succeed first.
@@ -289,7 +355,12 @@ pub fn say_started(job: &Job, claimed: &Claimed, now: Instant) {
     } else {
         format!(" ({})", details.join(", "))
     };
-    tracing::info!(job = job.name, run = claimed.run, "{name} started{details}");
+    // Of many, each is worth a line only where all is told.
+    if task.is_item() {
+        tracing::debug!(job = job.name, run = claimed.run, "{name} started{details}");
+    } else {
+        tracing::info!(job = job.name, run = claimed.run, "{name} started{details}");
+    }
 }
 
 /// Says how a run ended and what happens next.
@@ -317,6 +388,9 @@ pub fn say_finished(job: &Job, claimed: &Claimed, finish: &Finish) {
         tracing::warn!(job = job.name, run, "{name}: {note}");
     }
     match finish.outcome {
+        Outcome::Succeeded if claimed.task.is_item() => {
+            tracing::debug!(job = job.name, run, "{name} succeeded in {took}");
+        }
         Outcome::Succeeded => {
             let items = finish
                 .drained

@@ -6,7 +6,7 @@ use super::status;
 use super::table::{Cell, table};
 use super::{SCHEMA, text};
 use crate::domain::job::Job;
-use crate::domain::lifecycle::{Outcome, Trigger};
+use crate::domain::lifecycle::{ITEMS_FAILED, Outcome, Trigger};
 use crate::domain::schedule::{Slot, Zone};
 use crate::store::Run;
 
@@ -146,6 +146,9 @@ impl Slots {
     }
 }
 
+/// Where the column of hosts is, if there is one.
+const HOST_AT: usize = 4;
+
 /// Runs, as `history` shows them.
 #[derive(Serialize)]
 pub struct History {
@@ -181,6 +184,7 @@ pub struct RunRow {
     tz_version: String,
     fence: i64,
     backend_pid: Option<i64>,
+    drain: Option<String>,
     items_done: Option<u64>,
     items_failed: Option<u64>,
     stdout_bytes: u64,
@@ -223,6 +227,7 @@ impl RunRow {
             tz_version: run.tz_version.clone(),
             fence: run.fence,
             backend_pid: run.backend_pid,
+            drain: run.drain.clone(),
             items_done: run.items_done,
             items_failed: run.items_failed,
             stdout_bytes: run.stdout_bytes,
@@ -238,13 +243,13 @@ impl RunRow {
         }
     }
 
-    fn cells(&self) -> Vec<Cell> {
+    fn cells(&self, is_shared: bool) -> Vec<Cell> {
         let took = self
             .duration_ms
             .map(|ms| text::span(chrono::TimeDelta::milliseconds(ms)));
         let slot = self.slot_local.as_deref().or(self.slot.as_deref());
         let started = self.started_local.as_ref().unwrap_or(&self.started_at);
-        vec![
+        let mut cells: Vec<Cell> = vec![
             started.clone().into(),
             slot.unwrap_or("-").into(),
             self.attempt.to_string().into(),
@@ -253,13 +258,28 @@ impl RunRow {
             took.unwrap_or_default().into(),
             self.why().into(),
             self.id.clone().into(),
-        ]
+        ];
+        if is_shared {
+            cells.insert(HOST_AT, self.host.clone().into());
+        }
+        cells
     }
 
     /// What says more about the outcome: `exit 3`, `signal 9`, or the reason.
     pub fn why(&self) -> String {
         if self.outcome == Outcome::Running {
             return self.note.clone().unwrap_or_default();
+        }
+        if let (Some(done), Some(failed)) = (self.items_done, self.items_failed) {
+            let reason = self
+                .reason
+                .as_deref()
+                .filter(|reason| *reason != ITEMS_FAILED);
+            let reason = reason.map_or_else(String::new, |reason| format!(", {reason}"));
+            return match failed {
+                0 => format!("{done} done{reason}"),
+                _ => format!("{done} done, {failed} failed{reason}"),
+            };
         }
         match (self.reason.as_deref(), self.exit_code, self.signal) {
             (Some("exit_code"), Some(code), _) => format!("exit {code}"),
@@ -278,15 +298,25 @@ impl History {
         }
     }
 
-    /// For people.
-    pub fn text(&self, is_coloured: bool) -> String {
-        let headings = [
+    /// For people; with the host of each run, of a store that hosts share, and with the keys of items if runs of some are
+    /// among them.
+    pub fn text(&self, is_shared: bool, is_coloured: bool) -> String {
+        /// Behind the slot.
+        const KEY_AT: usize = 2;
+        let mut headings = vec![
             "STARTED", "SLOT", "RUN", "TRIGGER", "OUTCOME", "TOOK", "WHY", "ID",
         ];
-        table(
-            &headings,
-            &self.runs.iter().map(RunRow::cells).collect::<Vec<_>>(),
-            is_coloured,
-        )
+        if is_shared {
+            headings.insert(HOST_AT, "HOST");
+        }
+        let mut rows: Vec<_> = self.runs.iter().map(|run| run.cells(is_shared)).collect();
+        if self.runs.iter().any(|run| run.drain.is_some()) {
+            headings.insert(KEY_AT, "KEY");
+            for (row, run) in rows.iter_mut().zip(&self.runs) {
+                let key = run.drain.as_ref().map_or("", |_| run.key.as_str());
+                row.insert(KEY_AT, key.to_owned().into());
+            }
+        }
+        table(&headings, &rows, is_coloured)
     }
 }

@@ -72,6 +72,7 @@ impl Bench {
             may_fold: job.catch_up.policy != Policy::Each,
             depends_on_past: job.catch_up.depends_on_past,
             now,
+            living: Vec::new(),
         };
         let step = Step {
             look,
@@ -79,6 +80,7 @@ impl Bench {
             spec: Some((timetable.fingerprint(), Spec::of(timetable))),
             pause_after: job.catch_up.pause_after,
             is_shared: false,
+            shard: None,
             start_grace: job.catch_up.start_grace,
             run: format!("run-{:04}", self.starts),
             token: format!("token-{}", self.starts),
@@ -144,7 +146,7 @@ impl Bench {
     fn outcomes(&mut self, job: &Job) -> Vec<Outcome> {
         let runs = self
             .store
-            .history(&job.name, 100, false, true)
+            .history(&job.name, 100, Which::OWN, true)
             .expect("runs");
         runs.iter().rev().map(|run| run.outcome).collect()
     }
@@ -518,13 +520,13 @@ fn output_comes_back_byte_for_byte(bench: &mut Bench) {
         .claimed
         .expect("a run");
     bench.finish(&job, &claimed, Outcome::Succeeded, "2026-05-05T09:31:00Z");
-    let runs = bench.store.history("j", 1, false, true).expect("read");
+    let runs = bench.store.history("j", 1, Which::OWN, true).expect("read");
     assert_eq!(runs[0].output, b"a\0\xffb");
     assert_eq!((runs[0].stdout_bytes, runs[0].duration_ms), (4, Some(1500)));
     assert!(
         bench
             .store
-            .history("j", 9, true, true)
+            .history("j", 9, Which::FAILED, true)
             .expect("read")
             .is_empty()
     );
@@ -931,6 +933,75 @@ fn who_is_at_a_job_is_known_by_the_lease(bench: &mut Bench) {
     assert_eq!(bench.store.at_work("j").expect("asked"), None);
 }
 
+fn a_checkpoint_outlives_attempts_until_one_succeeds(bench: &mut Bench) {
+    let mut job = hourly(Policy::Each);
+    job.retry.delays = vec![std::time::Duration::ZERO];
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    let lost = bench.owed(&job, "2026-05-05T10:00:01Z").claimed;
+    let lost = lost.expect("a run");
+    assert_eq!(lost.task.checkpoint, None);
+    let store = &mut bench.store;
+    assert_eq!(store.checkpoint(&lost.token).expect("read"), None);
+    assert!(store.set_checkpoint(&lost.token, Some("1")).expect("set"));
+    assert!(
+        store
+            .set_checkpoint(&lost.token, Some("2 \u{fc}\n"))
+            .expect("set")
+    );
+    let saved = Some("2 \u{fc}\n".to_owned());
+    assert_eq!(store.checkpoint(&lost.token).expect("read"), saved);
+
+    let failed = bench.owed(&job, "2026-05-05T10:05:00Z").claimed;
+    let failed = failed.expect("the task again, after a crash");
+    assert_eq!(failed.task.checkpoint, saved);
+    assert!(bench.finish(&job, &failed, Outcome::Failed, "2026-05-05T10:05:01Z"));
+
+    let again = bench.owed(&job, "2026-05-05T10:06:00Z").claimed;
+    let again = again.expect("its retry");
+    assert_eq!(again.task.checkpoint, saved);
+    let store = &mut bench.store;
+    assert!(store.set_checkpoint(&again.token, None).expect("cleared"));
+    assert_eq!(store.checkpoint(&again.token).expect("read"), None);
+    assert!(store.set_checkpoint(&again.token, Some("")).expect("set"));
+    assert_eq!(
+        store.checkpoint(&again.token).expect("read"),
+        Some(String::new())
+    );
+    assert!(bench.finish(&job, &again, Outcome::Succeeded, "2026-05-05T10:06:01Z"));
+
+    let timetable = job.timetable.as_ref().expect("a timetable");
+    let slot = timetable.last_until(at("2026-05-05T10:00:00Z"));
+    let slot = slot.expect("a slot");
+    let forced = bench.step(&job, "2026-05-05T10:07:00Z", Ask::Slot { slot });
+    let forced = forced.claimed;
+    assert_eq!(forced.expect("a run").task.checkpoint, None, "it succeeded");
+}
+
+fn only_the_current_attempt_has_a_checkpoint(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    let dead = bench.owed(&job, "2026-05-05T10:00:01Z").claimed;
+    let dead = dead.expect("a run");
+    let alive = bench.owed(&job, "2026-05-05T10:05:00Z").claimed;
+    let alive = alive.expect("a run");
+    let store = &mut bench.store;
+    assert!(
+        store
+            .set_checkpoint(&alive.token, Some("mine"))
+            .expect("set")
+    );
+    for token in [dead.token.as_str(), "no such token", ""] {
+        assert!(!store.set_checkpoint(token, Some("stale")).expect("asked"));
+        assert!(!store.set_checkpoint(token, None).expect("asked"));
+        assert_eq!(store.checkpoint(token).expect("read"), None);
+    }
+    let mine = store.checkpoint(&alive.token).expect("read");
+    assert_eq!(mine.as_deref(), Some("mine"));
+    assert!(bench.finish(&job, &alive, Outcome::Failed, "2026-05-05T10:06:00Z"));
+    let late = bench.store.set_checkpoint(&alive.token, Some("late"));
+    assert!(!late.expect("asked"), "it is over");
+}
+
 fn a_note_is_added_to_what_is_noted(bench: &mut Bench) {
     let job = hourly(Policy::Each);
     bench.owed(&job, "2026-05-05T11:59:00Z");
@@ -939,7 +1010,10 @@ fn a_note_is_added_to_what_is_noted(bench: &mut Bench) {
     for note in ["first", "second"] {
         assert!(bench.store.add_note(&run, note).expect("added"));
     }
-    let runs = bench.store.history("j", 1, false, false).expect("runs");
+    let runs = bench
+        .store
+        .history("j", 1, Which::OWN, false)
+        .expect("runs");
     assert_eq!(runs[0].note.as_deref(), Some("first; second"));
 }
 
@@ -1052,6 +1126,8 @@ macro_rules! each_rule {
             the_tasks_around_a_slot_are_found,
             who_is_at_a_job_is_known_by_the_lease,
             a_note_is_added_to_what_is_noted,
+            a_checkpoint_outlives_attempts_until_one_succeeds,
+            only_the_current_attempt_has_a_checkpoint,
             the_clock_is_read_in_whole_milliseconds,
             an_ad_hoc_task_is_made_once,
             a_task_that_is_over_is_opened_once_more_if_asked,

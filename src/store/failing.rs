@@ -101,8 +101,20 @@ impl Store for Failing {
         self.call(|store| store.step(step, decide))
     }
 
+    fn claimers(&mut self, job: &str) -> Result<Vec<Claimer>, StoreError> {
+        self.call(|store| store.claimers(job))
+    }
+
     fn add_note(&mut self, run: &str, note: &str) -> Result<bool, StoreError> {
         self.call(|store| store.add_note(run, note))
+    }
+
+    fn set_checkpoint(&mut self, token: &str, value: Option<&str>) -> Result<bool, StoreError> {
+        self.call(|store| store.set_checkpoint(token, value))
+    }
+
+    fn checkpoint(&mut self, token: &str) -> Result<Option<String>, StoreError> {
+        self.call(|store| store.checkpoint(token))
     }
 
     fn add_event(&mut self, job: &str, event: &Event) -> Result<(), StoreError> {
@@ -139,6 +151,10 @@ impl Store for Failing {
         self.call(|store| store.perform(effect, claimed, finish, watch))
     }
 
+    fn doubts(&mut self, statement: &Statement) -> Result<Option<String>, StoreError> {
+        self.call(|store| store.doubts(statement))
+    }
+
     fn generate(
         &mut self,
         generation: &Generation,
@@ -162,6 +178,15 @@ impl Store for Failing {
 
     fn claim_item(&mut self, claim: &ItemClaim) -> Result<Option<Claimed>, StoreError> {
         self.call(|store| store.claim_item(claim))
+    }
+
+    fn has_due(
+        &mut self,
+        job: &str,
+        slot: Option<Instant>,
+        take: &Take,
+    ) -> Result<bool, StoreError> {
+        self.call(|store| store.has_due(job, slot, take))
     }
 
     fn task(&mut self, id: i64) -> Result<Option<Task>, StoreError> {
@@ -213,7 +238,7 @@ impl Store for Failing {
         self.call(|store| store.enqueue(job, tasks, again, event))
     }
 
-    fn retry(&mut self, job: &str, which: &Which, event: &Event) -> Result<Changed, StoreError> {
+    fn retry(&mut self, job: &str, which: &ToRetry, event: &Event) -> Result<Changed, StoreError> {
         self.call(|store| store.retry(job, which, event))
     }
 
@@ -233,10 +258,10 @@ impl Store for Failing {
         &mut self,
         job: &str,
         limit: u32,
-        failed_only: bool,
+        which: Which,
         with_output: bool,
     ) -> Result<Vec<Run>, StoreError> {
-        self.call(|store| store.history(job, limit, failed_only, with_output))
+        self.call(|store| store.history(job, limit, which, with_output))
     }
 
     fn run(&mut self, id_prefix: &str, limit: u32) -> Result<Vec<(String, Run)>, StoreError> {

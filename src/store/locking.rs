@@ -27,6 +27,10 @@ pub struct Lock {
     pub place: String,
 }
 
+/// Stands between a job's name and that of one of those who share its work, in the name of a lock of theirs; no name of
+/// a job has it.
+pub const SHARED: &str = "#";
+
 /// The answer; a busy lock is not an error.
 pub enum Locked {
     /// The locks are held; by this as long as it is kept, if a store keeps hosts apart at all.

@@ -26,14 +26,16 @@ use std::time::Duration;
 
 use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
+use crate::domain::sql::Statement;
 use crate::domain::state::{Pause, SkipRange, State, Task, Version};
-pub use locking::{Beat, Holding, Lock, Locked, Locking, SILENCE, Told};
+pub use locking::{Beat, Holding, Lock, Locked, Locking, SHARED, SILENCE, Told};
 use postgres::connect::Settings;
 use postgres::{DEFAULT_SCHEMA, Postgres};
 pub use postgres::{Keeper, Stop};
 pub use records::{
-    AtWork, COMPLETED_EARLY, Changed, Claimed, Drain, Drained, Enqueued, Event, Finish, Head, Look,
-    NewTask, Position, Recorded, Run, Runner, SlotTask, Step, Stepped, Summary, Which,
+    AtWork, COMPLETED_EARLY, Changed, Claimed, Claimer, Drain, Drained, Enqueued, Event, Finish,
+    Head, Look, NewTask, Position, Recorded, Run, Runner, SlotTask, Step, Stepped, Summary,
+    ToRetry, Which,
 };
 use sqlite::Sqlite;
 use work::{Effect, Generated, Generation, ItemClaim, Miss, Performed, Take, Taken, Watch};
@@ -76,8 +78,18 @@ pub trait Store {
     /// Who says to be at the job.
     fn at_work(&mut self, job: &str) -> Result<Option<AtWork>, StoreError>;
 
+    /// Who says to be at a job that several may be at.
+    fn claimers(&mut self, job: &str) -> Result<Vec<Claimer>, StoreError>;
+
     /// Adds to what is noted about a run; `false` if there is no such run.
     fn add_note(&mut self, run: &str, note: &str) -> Result<bool, StoreError>;
+
+    /// Saves how far the work of the attempt with this token is, until its task has succeeded; `false` if that attempt is
+    /// not the current one.
+    fn set_checkpoint(&mut self, token: &str, value: Option<&str>) -> Result<bool, StoreError>;
+
+    /// What was saved last for the task of the attempt with this token, if that is the current one.
+    fn checkpoint(&mut self, token: &str) -> Result<Option<String>, StoreError>;
 
     /// Records the end of a run and what it makes of its task, in one transaction.
     fn finish(&mut self, finish: &Finish) -> Result<Recorded, StoreError>;
@@ -90,6 +102,9 @@ pub trait Store {
         finish: &Finish,
         watch: &Watch,
     ) -> Result<Performed, StoreError>;
+
+    /// What the database says of a statement of a job that could not be run as it is now. Runs nothing.
+    fn doubts(&mut self, statement: &Statement) -> Result<Option<String>, StoreError>;
 
     /// Makes the tasks of a slot's items, in one transaction.
     fn generate(&mut self, generation: &Generation, watch: &Watch)
@@ -108,6 +123,14 @@ pub trait Store {
 
     /// Claims the next task that a command is run for, and starts its run; none: there is none, or the lease is lost.
     fn claim_item(&mut self, claim: &ItemClaim) -> Result<Option<Claimed>, StoreError>;
+
+    /// Whether `take` would have something of the slot, or of the ad-hoc tasks.
+    fn has_due(
+        &mut self,
+        job: &str,
+        slot: Option<Instant>,
+        take: &Take,
+    ) -> Result<bool, StoreError>;
 
     /// A task.
     fn task(&mut self, id: i64) -> Result<Option<Task>, StoreError>;
@@ -154,7 +177,7 @@ pub trait Store {
 
     /// Makes tasks that failed, or that wait for their time, due at `event.at` with a new budget. The own task of a slot
     /// whose item that is becomes due as well.
-    fn retry(&mut self, job: &str, which: &Which, event: &Event) -> Result<Changed, StoreError>;
+    fn retry(&mut self, job: &str, which: &ToRetry, event: &Event) -> Result<Changed, StoreError>;
 
     /// Leaves out an ad-hoc task that waits or has failed.
     fn skip(&mut self, job: &str, key: &str, event: &Event) -> Result<Changed, StoreError>;
@@ -176,12 +199,12 @@ pub trait Store {
     /// How a job stands; none if it was never seen.
     fn summary(&mut self, job: &str) -> Result<Option<Summary>, StoreError>;
 
-    /// The newest runs of a job, newest first, with their output only if `with_output`.
+    /// The newest of those runs of a job, newest first, with their output only if `with_output`.
     fn history(
         &mut self,
         job: &str,
         limit: u32,
-        failed_only: bool,
+        which: Which,
         with_output: bool,
     ) -> Result<Vec<Run>, StoreError>;
 
@@ -397,14 +420,18 @@ pub struct Checked {
     pub cannot: Option<StoreError>,
     /// What its server lacks.
     pub lacks: Vec<String>,
+    /// What its server is, and how it is spoken to.
+    pub server: Option<String>,
 }
 
 /// Whether a start of this user could use the store. Makes nothing.
 pub fn check(target: &Target) -> Result<Checked, StoreError> {
     let environment = target.environment.as_deref();
-    let (cannot, lacks) = match &target.url {
-        Url::Sqlite(path) => (sqlite::check(path)?, Vec::new()),
-        Url::Postgres(database) => postgres::check(database, environment)?,
-    };
-    Ok(Checked { cannot, lacks })
+    match &target.url {
+        Url::Sqlite(path) => Ok(Checked {
+            cannot: sqlite::check(path)?,
+            ..Checked::default()
+        }),
+        Url::Postgres(database) => postgres::check(database, environment),
+    }
 }

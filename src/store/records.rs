@@ -5,6 +5,7 @@ use std::time::Duration;
 use chrono::{NaiveDateTime, TimeDelta};
 use serde::{Deserialize, Serialize};
 
+use super::work::Shard;
 use crate::domain::decide::{Ask, Recovered, Then};
 use crate::domain::due::{Plan, Reason};
 use crate::domain::lifecycle::{Outcome, Status, Trigger, Update};
@@ -26,6 +27,19 @@ pub struct Look {
     pub depends_on_past: bool,
     /// The time of the decision: which pause holds.
     pub now: Instant,
+    /// Claimers that live, where several may be at one job: what they are at is not left to others.
+    pub living: Vec<String>,
+}
+
+/// Who says to be at a task, or at a run, of a job that several may be at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimer {
+    /// As it is stored.
+    pub name: String,
+    /// Tells whether its process lives, where a process of this host can tell.
+    pub process: Option<String>,
+    /// Whether the store itself knows that it lives.
+    pub is_held: bool,
 }
 
 /// Which pending task may be the head of a state.
@@ -63,6 +77,8 @@ pub struct Step {
     pub pause_after: Option<u32>,
     /// Whether other runs may be at the same items: a slot that has its items is not claimed, only joined.
     pub is_shared: bool,
+    /// The share of the keys that is worked off; none: all.
+    pub shard: Option<Shard>,
     /// Late beyond this, a planned slot is a catch-up.
     pub start_grace: TimeDelta,
     /// Id of the run that a claim starts.
@@ -243,7 +259,8 @@ pub enum Recorded {
         /// Where its task stands now, if its items led it there.
         update: Option<Update>,
     },
-    /// The command had marked its task as done by itself; the run has its exit code.
+    /// The task was done before: its command had marked it so, and the run has its exit code; or its SQL was recorded with
+    /// it, and the answer was lost.
     CompletedEarly,
     /// The attempt was no longer the current one: nothing was changed.
     TooLate,
@@ -288,7 +305,7 @@ pub struct Enqueued {
 
 /// Which tasks are to be tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum ToRetry {
     /// A slot's own, and its items.
     Slot(Instant),
     /// One item of a slot.
@@ -349,6 +366,54 @@ pub struct Summary {
     pub last_failure: Option<Instant>,
 }
 
+/// Which runs of a job are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Which {
+    /// Only those that did not succeed.
+    pub failed_only: bool,
+    /// Also those of single items; of those that failed they are meant anyway.
+    pub with_items: bool,
+}
+
+impl Which {
+    /// Those that are part of no other run.
+    pub const OWN: Self = Self {
+        failed_only: false,
+        with_items: false,
+    };
+    /// Those that did not succeed.
+    #[cfg(test)]
+    pub const FAILED: Self = Self {
+        failed_only: true,
+        with_items: false,
+    };
+
+    /// As a condition on `seq` of either store's `table`, of the job `$1`, or `?1`, and at most `$2`, or `?2`, of them. Each
+    /// part is what an index is for.
+    pub(super) fn condition(self, table: &str, sign: char) -> String {
+        let newest = |condition: &str| {
+            format!(
+                "SELECT seq FROM (SELECT seq FROM {table} WHERE job = {sign}1 AND {condition}
+                                  ORDER BY seq DESC LIMIT {sign}2) x"
+            )
+        };
+        let failed = "outcome IN ('failed', 'timed_out', 'interrupted', 'lost', 'lock_lost')";
+        let any = "outcome IN ('running', 'succeeded', 'snoozed', 'failed', 'timed_out', 'interrupted', 'lost', 'lock_lost')";
+        let parts = match (self.failed_only, self.with_items) {
+            (false, false) => vec![newest("drain IS NULL")],
+            (false, true) => vec![
+                newest("drain IS NULL"),
+                newest(&format!("drain IS NOT NULL AND {any}")),
+            ],
+            (true, _) => vec![
+                newest(&format!("drain IS NULL AND {failed}")),
+                newest(&format!("drain IS NOT NULL AND {failed}")),
+            ],
+        };
+        format!("seq IN ({})", parts.join(" UNION ALL "))
+    }
+}
+
 /// A row of the run table.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Run {
@@ -386,6 +451,8 @@ pub struct Run {
     pub fence: i64,
     /// The server session that did SQL work.
     pub backend_pid: Option<i64>,
+    /// The run that this one, of an item, is part of.
+    pub drain: Option<RunId>,
     /// Items done in this run.
     pub items_done: Option<u64>,
     /// Items that failed in it.

@@ -93,19 +93,24 @@ impl Spool {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err((folder, error)),
         };
-        let prefix = format!("{job}@");
         let mut paths: Vec<PathBuf> = entries
             .filter_map(Result::ok)
-            .filter(|entry| {
-                let name = entry.file_name();
-                let name = name.to_string_lossy();
-                name.starts_with(&prefix) && name.ends_with(SUFFIX)
-            })
+            .filter(|entry| is_kept(&entry.file_name().to_string_lossy(), job))
             .map(|entry| entry.path())
             .collect();
         // Runs are numbered by their time.
         paths.sort();
         paths.into_iter().map(|path| read(path, job)).collect()
+    }
+
+    /// Whether a result of `job` is kept. A folder that cannot be looked into holds none for who asks.
+    pub fn holds(&self, job: &str) -> bool {
+        let entries = fs::read_dir(self.folder.join(FOLDER));
+        entries
+            .into_iter()
+            .flatten()
+            .filter_map(Result::ok)
+            .any(|entry| is_kept(&entry.file_name().to_string_lossy(), job))
     }
 
     /// Sets space aside, unless there is some already. A disk that has none is no error.
@@ -154,6 +159,12 @@ impl Kept {
     pub fn forget(&self) -> io::Result<()> {
         fs::remove_file(&self.path)
     }
+}
+
+/// Whether a file of that name is a result of `job`.
+fn is_kept(name: &str, job: &str) -> bool {
+    let rest = name.strip_prefix(job);
+    rest.is_some_and(|rest| rest.starts_with('@') && rest.ends_with(SUFFIX))
 }
 
 fn read(path: PathBuf, job: &str) -> Result<Result<Kept, PathBuf>, (PathBuf, io::Error)> {
@@ -237,12 +248,14 @@ mod tests {
         };
         spool.keep("j", &finish).expect("kept");
         assert!(kept_of(&spool, "i").is_empty());
+        assert!(spool.holds("j") && !spool.holds("i"));
         let kept = kept_of(&spool, "j");
         let [Ok(kept)] = kept.as_slice() else {
             panic!("one result");
         };
         assert_eq!(format!("{:?}", kept.finish), format!("{finish:?}"));
         kept.forget().expect("forgotten");
+        assert!(!spool.holds("j"));
         assert!(kept_of(&spool, "j").is_empty());
     }
 

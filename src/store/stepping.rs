@@ -1,12 +1,29 @@
 //! What carrying out a decision comes to in every store: the tasks it makes, the run it starts, what it did.
 
+use chrono::TimeDelta;
+
+use super::work::Take;
 use super::{Claimed, Drain, Step, Stepped};
-use crate::domain::decide::{Decision, Then};
+use crate::domain::decide::{Awaited, Decision, Then};
 use crate::domain::due::Planned;
 use crate::domain::lifecycle::Trigger;
+use crate::domain::schedule::Instant;
 use crate::domain::state::Task;
 
+/// How long one of those who share a job's work has to say that it lives, once its run is on record.
+const JOINING: TimeDelta = TimeDelta::seconds(60);
+
 impl Step {
+    /// A run of this job that started later than then is not taken for lost yet.
+    pub(super) fn gone_before(&self) -> Instant {
+        if self.is_shared {
+            self.now - JOINING
+        } else {
+            // Whoever holds the lock is alone, whatever the clocks say.
+            self.now + TimeDelta::days(36_500)
+        }
+    }
+
     /// What makes the task of a slot start.
     pub(super) fn trigger_of(&self, planned: &Planned) -> Trigger {
         let is_late = self.now - planned.slot.at > self.start_grace || planned.coalesced > 0;
@@ -54,12 +71,25 @@ impl Step {
         }
     }
 
+    /// Which of the tasks that are many this start would take.
+    pub(super) fn take_one(&self) -> Take {
+        Take {
+            now: self.now,
+            after: None,
+            only: None,
+            limit: 1,
+            shard: self.shard,
+        }
+    }
+
     /// The run that a claim of the task starts; its fence is still to be known.
     pub(super) fn claimed(&self, mut task: Task) -> Claimed {
         task.first_tried_at = task.first_tried_at.or(Some(self.now));
         let attempt = task.runs + 1;
         let is_first_by_hand = task.trigger == Trigger::Manual && task.attempts == 0;
-        let trigger = if task.runs > 0 && !is_first_by_hand {
+        // Who joins others at a slot's items begins nothing anew.
+        let joins = self.is_shared && task.items.is_some();
+        let trigger = if task.runs > 0 && !is_first_by_hand && !joins {
             Trigger::Retry
         } else {
             task.trigger
@@ -76,7 +106,19 @@ impl Step {
     }
 }
 
+/// How long a start waits before it looks again whether others have left it something.
+const OTHERS: TimeDelta = TimeDelta::milliseconds(250);
+
 impl Stepped {
+    /// What a decision did that was carried out, but that others are at all that it would claim.
+    pub(super) fn waiting(mut self, now: Instant) -> Self {
+        self.then = Then::Wait {
+            until: now + OTHERS,
+            what: Awaited::Others,
+        };
+        self
+    }
+
     /// What a decision did that was carried out.
     pub(super) fn of(decision: Decision, claimed: Option<Claimed>, drain: Option<Drain>) -> Self {
         Self {

@@ -345,8 +345,12 @@ pub struct ItemClaim {
     pub slot: Option<Instant>,
     /// Which of them.
     pub take: Take,
+    /// When the run starts.
+    pub at: Instant,
     /// The number of the lease it is done under.
     pub fence: Option<i64>,
+    /// The run it is part of.
+    pub drain: RunId,
     /// Id of the run that starts.
     pub run: RunId,
     /// What the attempt is known by.
@@ -358,7 +362,7 @@ pub struct ItemClaim {
 impl ItemClaim {
     /// The run that a claim of the task starts.
     pub(super) fn claimed(&self, mut task: Task) -> Claimed {
-        task.first_tried_at = task.first_tried_at.or(Some(self.take.now));
+        task.first_tried_at = task.first_tried_at.or(Some(self.at));
         let attempt = task.runs + 1;
         let trigger = if task.runs > 0 {
             Trigger::Retry
@@ -371,7 +375,7 @@ impl ItemClaim {
             trigger,
             token: self.token.clone(),
             fence: self.fence.unwrap_or_default(),
-            started_at: self.take.now,
+            started_at: self.at,
             task,
         }
     }

@@ -176,6 +176,13 @@ fn what_became_of_a_run_is_known_though_its_host_is_gone() {
     assert!(logs.stdout.contains("to stdout\n"), "{}", logs.stdout);
     let all = logs.stdout + &logs.stderr;
     assert!(all.contains("to stderr\n"), "{all}");
+    let table = other.run("history j").exits(0).stdout;
+    let words = |line: usize| table.lines().nth(line).expect("two lines");
+    assert!(
+        words(0).contains("TRIGGER  ") && words(0).contains("  HOST"),
+        "{table}"
+    );
+    assert!(words(1).contains(&format!("  {name}  failed")), "{table}");
     let history = other.run("history j --json").exits(0).json();
     let run = &history["runs"][0];
     assert_eq!(run["outcome"], "failed");

@@ -4,9 +4,12 @@
 mod support;
 
 mod chaos;
+mod check;
+mod checkpoints;
 mod faults;
 mod hosts;
 mod leases;
 mod pooler;
 mod secrets;
 mod sessions;
+mod unlock;

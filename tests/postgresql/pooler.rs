@@ -107,4 +107,5 @@ fn a_session_pooler_holds_the_lock() {
     }
     assert_eq!(store.outcomes(), ["succeeded"]);
     assert!(other.lines("runs").is_empty());
+    other.run("check").exits(0).answers(&[", behind a pooler"]);
 }

@@ -2,7 +2,7 @@
 
 use crate::support::pg_store::{PgStore, start_and_hold};
 use crate::support::postgres::{Cluster, DATABASE, Settings, free_port};
-use crate::support::{Scenario, together};
+use crate::support::{Scenario, job_table, together};
 
 /// Nothing else contains it.
 const PASSWORD: &str = "s3cr3t-Correct-Horse";
@@ -35,6 +35,31 @@ fn asking() -> Option<Cluster> {
     );
     cluster.client().batch_execute(&role).expect(&role);
     Some(cluster)
+}
+
+#[test]
+fn a_password_file_that_everybody_may_read_is_told_of_once() {
+    let Some(store) = PgStore::shared() else {
+        return;
+    };
+    let table = store.table();
+    let table = table.replace("[store]\n", "[store]\npassword_file = 'secret'\n");
+    let config = format!("{table}{}", job_table("shell = 'sleep 1'"));
+    let host = Scenario::new(&config);
+    host.write("secret", PASSWORD);
+    let said = host.run("run j --now").exits(0).stderr;
+    assert_eq!(
+        said.matches("everybody on this host may read").count(),
+        1,
+        "{said}"
+    );
+    assert!(said.contains("secret`: `chmod 600 "), "{said}");
+    host.set_mode("secret", 0o640);
+    host.run("run j --now").exits(0).says_nothing();
+    let pod = Scenario::new(&config).env("KUBERNETES_SERVICE_HOST", "10.0.0.1");
+    pod.write("secret", PASSWORD);
+    let said = pod.run("run j --now").exits(0).stderr;
+    assert!(!said.contains("may read"), "{said}");
 }
 
 /// What each of these commands says in all, and that no password is in it.

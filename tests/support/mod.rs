@@ -415,8 +415,11 @@ fn collect(folder: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
             collect(&path, files);
-        } else {
+        } else if path.is_file() {
             files.insert(path.clone(), fs::read(&path).expect("a file"));
+        } else {
+            // A socket has a name and nothing to read.
+            files.insert(path, Vec::new());
         }
     }
 }

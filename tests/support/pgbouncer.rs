@@ -21,6 +21,11 @@ impl PgBouncer {
     /// Before this cluster, with `pool_mode` `transaction` or `session`; none, and that is said, if it is not
     /// installed.
     pub fn before(cluster: &Cluster, pool_mode: &str) -> Option<Self> {
+        Self::of_size(cluster, pool_mode, 40)
+    }
+
+    /// The same, with so many sessions; more clients wait for one.
+    pub fn of_size(cluster: &Cluster, pool_mode: &str, sessions: u32) -> Option<Self> {
         let found = PROGRAMS
             .iter()
             .map(std::path::Path::new)
@@ -37,7 +42,7 @@ impl PgBouncer {
             "[databases]\n* = host={} port={} user={USER}\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
              auth_type = trust\nauth_file = users.txt\npool_mode = {pool_mode}\n\
-             default_pool_size = 40\nmax_client_conn = 200\n",
+             default_pool_size = {sessions}\nmax_client_conn = 200\n",
             cluster.socket_folder().display(),
             cluster.port()
         );

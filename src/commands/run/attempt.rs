@@ -1,8 +1,10 @@
 //! One attempt at a task: the command is told what it is for, supervised, and its end recorded.
 
+use std::fs::File;
 use std::io;
-
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant as Moment};
 
 use chrono::TimeDelta;
@@ -14,7 +16,7 @@ use super::{fan_out, spooled, sql};
 use crate::commands::environment::{self, Facts, Variables};
 use crate::commands::output_index;
 use crate::domain::job::{Job, Leftovers, Ready, Work};
-use crate::domain::lifecycle::{self, Status, Update};
+use crate::domain::lifecycle::{self, Outcome, Status, Update};
 use crate::domain::schedule::Instant;
 use crate::error::Failure;
 use crate::exec::{self, Departed, Ended, Exit, How, LiveStream, Secrets, Sink};
@@ -82,6 +84,8 @@ struct Setting<'a> {
     job: &'a Job,
     facts: Facts,
     env: Variables,
+    /// What the work finds on its standard input.
+    payload: Option<Vec<u8>>,
     secrets: Secrets,
 }
 
@@ -89,7 +93,8 @@ impl<'a> Setting<'a> {
     /// The error says what of the job's surroundings cannot be had.
     fn new(start: &Start<'a>, claimed: &Claimed) -> Result<Self, String> {
         let job = start.job;
-        let facts = environment::facts(job, &start.config.path, claimed);
+        let facts =
+            environment::facts(job, &start.config.path, claimed, start.checkpoints.socket());
         let of_file = environment::of_file(job)?;
         let secrets = environment::secrets(&of_file);
         let env = environment::environment(std::env::vars_os(), of_file, job, &facts);
@@ -97,6 +102,7 @@ impl<'a> Setting<'a> {
             job,
             facts,
             env,
+            payload: claimed.task.payload.clone().map(String::into_bytes),
             secrets,
         })
     }
@@ -111,6 +117,7 @@ impl<'a> Setting<'a> {
         Ok(exec::Command {
             argv: environment::argv(work, &self.facts)?,
             env: self.env.clone(),
+            stdin: self.payload.clone(),
             cwd: surroundings.cwd.clone(),
             timeout,
             kill_after: self.job.limits.kill_after,
@@ -122,6 +129,7 @@ impl<'a> Setting<'a> {
             umask: surroundings.umask,
             nice: surroundings.nice,
             output_file: output_file.map(PathBuf::from),
+            stdout_file: None,
             output_keep: surroundings.output_keep_bytes,
             secrets: self.secrets.clone(),
         })
@@ -160,7 +168,7 @@ fn supervise(start: &mut Start<'_>, held: &Held, claimed: &Claimed) -> Attempted
 }
 
 /// Why the work itself did not run, and the last process that did.
-type Unworked = (Verdict, Option<Box<Ended>>);
+pub(super) type Unworked = (Verdict, Option<Box<Ended>>);
 
 /// What has to be ready, then the work.
 fn work(start: &mut Start<'_>, held: &Held, setting: &Setting<'_>) -> Result<Ended, Unworked> {
@@ -172,6 +180,7 @@ fn work(start: &mut Start<'_>, held: &Held, setting: &Setting<'_>) -> Result<End
         let probe = |left| {
             let command = setting.command(&ready.work, Some(left));
             command.map(|command| exec::Command {
+                stdin: None,
                 output_file: None,
                 leftovers: exec::Leftovers::Kill,
                 ..command
@@ -212,19 +221,68 @@ fn run(
     exec::supervise(command, shared, start.signals, sink, &mut || store.settle())
 }
 
-/// Runs the command that lists the items of a slot; the file with what it printed.
+/// Runs the command that lists the items of a slot; the file with what it printed, which is the caller's to remove.
 pub(super) fn list(
     start: &mut Start<'_>,
     held: &Held,
     claimed: &Claimed,
     work: &Work,
-) -> Result<PathBuf, Verdict> {
-    let _ = (start, held, claimed, work);
-    Err(Verdict::failed(
-        "not_built",
-        "NOT BUILT".into(),
-        Failure::NotStarted,
-    ))
+) -> Result<PathBuf, Unworked> {
+    let setting = Setting::new(start, claimed).map_err(no_value)?;
+    let limit = start.job.limits.timeout;
+    let command = setting.command(work, limit).map_err(no_value)?;
+    let path = start
+        .config
+        .store
+        .state_dir
+        .join(format!("{}.items", claimed.run));
+    let file = File::options()
+        .create_new(true)
+        .write(true)
+        .mode(0o600)
+        .open(&path);
+    let file = file.map_err(|error| {
+        let error = format!("cannot keep the list of items: {}", plain::error(&error));
+        no_list(error, None)
+    })?;
+    let command = exec::Command {
+        stdout_file: Some(Arc::new(file)),
+        ..command
+    };
+    let listed = match run(
+        start,
+        held,
+        &command,
+        Some(&mut Sink::new(LiveStream::Discard)),
+    ) {
+        Ok(ended) => listed(start.job, ended),
+        Err(error) => Err((no_guard(&error), None)),
+    };
+    listed.map(|()| path.clone()).inspect_err(|_| {
+        let _ = std::fs::remove_file(&path);
+    })
+}
+
+/// Whether the list is whole.
+fn listed(job: &Job, ended: Ended) -> Result<(), Unworked> {
+    let verdict = verdict::judge(job, &ended);
+    if verdict.outcome != Outcome::Succeeded {
+        return Err((verdict, Some(Box::new(ended))));
+    }
+    match ended.stdout_file_error {
+        Some(errno) => {
+            let error = format!("the list of items is not whole: {}", plain::errno(errno));
+            Err(no_list(error, Some(Box::new(ended))))
+        }
+        None => Ok(()),
+    }
+}
+
+fn no_list(error: String, ended: Option<Box<Ended>>) -> Unworked {
+    (
+        Verdict::failed("no_list", error, Failure::NotStarted),
+        ended,
+    )
 }
 
 /// Polls the `ready` command until it succeeds.
@@ -381,23 +439,19 @@ pub(super) fn of_drain(drain: &Drain, verdict: &Verdict, began: Moment) -> Finis
     finish
 }
 
-/// An attempt since `began` for which no process was started.
-pub(super) fn without_process(
+/// An attempt since `began` that was none at a command, at least not at the last.
+pub(super) fn over(
     job: &Job,
     claimed: &Claimed,
     began: Moment,
     verdict: &Verdict,
+    ended: Option<Box<Ended>>,
 ) -> Attempted {
+    let secrets = environment::of_file(job).map(|of_file| environment::secrets(&of_file));
+    let (secrets, ended) = (secrets.unwrap_or_default(), ended.map(|ended| *ended));
     let took = TimeDelta::milliseconds(elapsed_ms(began.elapsed()));
     let finished_at = claimed.started_at + took;
-    let mut over = attempted(
-        job,
-        claimed,
-        finished_at,
-        verdict,
-        None,
-        &Secrets::default(),
-    );
+    let mut over = attempted(job, claimed, finished_at, verdict, ended, &secrets);
     over.finish.ended_after(claimed.started_at, began.elapsed());
     over
 }
@@ -413,6 +467,14 @@ pub(super) fn say(job: &Job, claimed: &Claimed, finish: &Finish, record: &Record
             report::run::say_finished(job, claimed, finish);
         }
         Record::Early => report::run::say_completed_early(job, claimed, finish),
+        Record::TooLate if finish.outcome == Outcome::LockLost => {
+            let name = report::run::task_name(job, &claimed.task);
+            tracing::error!(
+                job = job.name,
+                run,
+                "{name} interrupted: lock_lost, left to whoever has the lock now, else to the next start"
+            );
+        }
         Record::TooLate => {
             tracing::error!(job = job.name, run, "{TOO_LATE}");
         }

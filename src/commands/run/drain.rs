@@ -12,12 +12,12 @@ use uuid::Uuid;
 use super::locks::Held;
 use super::rate::Limiter;
 use super::sql;
-use super::start::Start;
+use super::start::{Start, Tally, elapsed_ms};
 use super::verdict;
 use crate::domain::job::{Job, Runners, Scope};
-use crate::domain::lifecycle::{self, Outcome, Status};
+use crate::domain::lifecycle::{self, Outcome};
 use crate::domain::schedule::Instant;
-use crate::error::Ending;
+use crate::error::{Ending, Error};
 use crate::report;
 use crate::store::work::{
     Effect, ItemClaim, Mark, Miss, Shard, Take, Taken, Times, Trouble, TroubleKind, Warrant, Watch,
@@ -68,22 +68,30 @@ impl Work {
 }
 
 /// What came of it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Drained {
     pub(super) done: u64,
     /// For now or for good.
     pub(super) failed: u64,
     /// That said "not yet".
     pub(super) snoozed: u64,
-    /// jobrun was told to stop.
-    pub(super) is_stopped: bool,
-    /// The lease is another's.
-    pub(super) is_lease_lost: bool,
-    /// `max_runtime` is over.
-    pub(super) is_cut_short: bool,
-    /// The store could not be used any more.
-    pub(super) error: Option<StoreError>,
+    pub(super) end: End,
     is_shared: bool,
+}
+
+/// Why no further task was begun.
+#[derive(Debug)]
+pub(super) enum End {
+    /// None was left.
+    Exhausted,
+    /// jobrun was told to stop.
+    Stopped,
+    /// The lease is another's.
+    LeaseLost,
+    /// `max_runtime` is over.
+    CutShort,
+    /// The store could not be used any more.
+    Store(StoreError),
 }
 
 impl Drained {
@@ -144,26 +152,45 @@ impl<'a> Progress<'a> {
 
     /// The clock, as far as it went since the run began.
     fn now(&self) -> Instant {
-        self.work.now + TimeDelta::from_std(self.began.elapsed()).unwrap_or_default()
+        self.work.now + TimeDelta::milliseconds(elapsed_ms(self.began.elapsed()))
     }
 
-    /// How many of up to `wanted` tasks may be begun now; waits until it is one at least; none: no further one is.
-    fn admit(&self, wanted: u32) -> Option<u32> {
+    /// How many of up to `wanted` tasks may be begun now; waits until it is one at least; none: no further one is, or there
+    /// is none to wait for.
+    fn admit(&self, store: &mut dyn Store, wanted: u32) -> Result<Option<u32>, StoreError> {
+        let mut has_looked = false;
         loop {
             if (self.watch)() || self.is_over() {
-                return None;
+                return Ok(None);
             }
             let Some(limiter) = &self.limiter else {
-                return Some(wanted);
+                return Ok(Some(wanted));
             };
-            let mut limiter = limiter.lock().unwrap_or_else(PoisonError::into_inner);
-            match limiter.take(wanted, Moment::now()) {
-                Ok(admitted) => return Some(admitted),
-                Err(wait) => {
-                    drop(limiter);
-                    thread::sleep(wait.min(LOOK));
-                }
+            let taken = limiter
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(wanted, Moment::now());
+            let wait = match taken {
+                Ok(admitted) => return Ok(Some(admitted)),
+                Err(wait) => wait,
+            };
+            let (job, slot) = (&self.job.name, self.work.times.slot);
+            if !has_looked && !store.has_due(job, slot, &self.take(None, 1))? {
+                return Ok(None);
             }
+            has_looked = true;
+            thread::sleep(wait.min(LOOK));
+        }
+    }
+
+    /// The next tasks after that place.
+    fn take(&self, after: Option<Mark>, limit: u32) -> Take {
+        Take {
+            now: self.work.now,
+            after,
+            only: None,
+            limit,
+            shard: self.work.shard,
         }
     }
 
@@ -180,17 +207,22 @@ impl<'a> Progress<'a> {
     }
 
     fn end(self, is_stopped: bool) -> Drained {
+        let error = self
+            .error
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        let end = match error {
+            _ if self.is_lease_lost.into_inner() => End::LeaseLost,
+            Some(error) => End::Store(error),
+            None if is_stopped => End::Stopped,
+            None if self.is_cut_short.into_inner() => End::CutShort,
+            None => End::Exhausted,
+        };
         Drained {
             done: self.done.into_inner(),
             failed: self.failed.into_inner(),
             snoozed: self.snoozed.into_inner(),
-            is_stopped,
-            is_lease_lost: self.is_lease_lost.into_inner(),
-            is_cut_short: self.is_cut_short.into_inner(),
-            error: self
-                .error
-                .into_inner()
-                .unwrap_or_else(PoisonError::into_inner),
+            end,
             is_shared: self.work.warrant.fence.is_none(),
         }
     }
@@ -249,14 +281,8 @@ fn drain_by_sql(
         1
     };
     let mut after = None;
-    while let Some(limit) = progress.admit(most) {
-        let take = Take {
-            now: progress.work.now,
-            after,
-            only: None,
-            limit,
-            shard: progress.work.shard,
-        };
+    while let Some(limit) = progress.admit(store, most)? {
+        let take = progress.take(after, limit);
         match store.work_off(effect, &take, &progress.watch)? {
             Taken::Nothing if after.is_none() => break,
             Taken::Nothing => after = None,
@@ -303,11 +329,8 @@ fn one_by_one(
             return Ok(ControlFlow::Break(()));
         }
         let take = Take {
-            now: progress.work.now,
-            after: None,
             only: Some(*task),
-            limit: 1,
-            shard: None,
+            ..progress.take(None, 1)
         };
         match store.work_off(effect, &take, &progress.watch)? {
             Taken::Nothing => {}
@@ -369,12 +392,49 @@ impl Progress<'_> {
     }
 }
 
-/// With the job's command, a run for each task.
+/// With the job's command, a run for each task, in as many threads as tasks are done at a time.
 fn by_command(start: &mut Start<'_>, held: &mut Held, progress: &Progress<'_>) {
+    let others = start.job.draining.concurrency - 1;
+    let tallies = thread::scope(|scope| {
+        let mut workers = Vec::new();
+        for _ in 0..others {
+            let (seed, shared) = (start.seed(), held.share());
+            workers.push(scope.spawn(move || {
+                let mut held = shared.map_err(anyhow::Error::from)?;
+                let mut start = seed.grow()?;
+                command_worker(&mut start, &mut held, progress);
+                Ok(start.tally)
+            }));
+        }
+        command_worker(start, held, progress);
+        let tallies = workers.into_iter().filter_map(|worker| worker.join().ok());
+        tallies.collect::<Vec<Result<Tally, Error>>>()
+    });
+    for tally in tallies {
+        match tally {
+            Ok(tally) => start.tally.add(&tally),
+            // The others have done its part.
+            Err(error) => tracing::warn!(job = progress.job.name, "{}", error.message()),
+        }
+    }
+}
+
+fn command_worker(start: &mut Start<'_>, held: &mut Held, progress: &Progress<'_>) {
+    if let Err(error) = drain_by_command(start, held, progress) {
+        progress.failure().get_or_insert(error);
+    }
+}
+
+/// Takes one task after the other; at last from the beginning, for what others were at meanwhile.
+fn drain_by_command(
+    start: &mut Start<'_>,
+    held: &mut Held,
+    progress: &Progress<'_>,
+) -> Result<(), StoreError> {
     let mut after = None;
-    while progress.admit(1).is_some() {
-        match claim(start, progress, after) {
-            Ok(Some(claimed)) => {
+    while progress.admit(start.store.as_mut(), 1)?.is_some() {
+        match claim(start, progress, after)? {
+            Some(claimed) => {
                 after = Some(Mark {
                     due_at: claimed.task.due_at,
                     id: claimed.task.id,
@@ -383,14 +443,11 @@ fn by_command(start: &mut Start<'_>, held: &mut Held, progress: &Progress<'_>) {
                     break;
                 }
             }
-            Ok(None) if after.is_none() => break,
-            Ok(None) => after = None,
-            Err(error) => {
-                progress.failure().get_or_insert(error);
-                break;
-            }
+            None if after.is_none() => break,
+            None => after = None,
         }
     }
+    Ok(())
 }
 
 fn claim(
@@ -402,14 +459,10 @@ fn claim(
     let claim = ItemClaim {
         job: start.job.name.clone(),
         slot: work.times.slot,
-        take: Take {
-            now: progress.now(),
-            after,
-            only: None,
-            limit: 1,
-            shard: work.shard,
-        },
+        take: progress.take(after, 1),
+        at: progress.now(),
         fence: work.warrant.fence,
+        drain: work.warrant.run.clone(),
         run: Uuid::now_v7().to_string(),
         token: Uuid::new_v4().simple().to_string(),
         runner: start.runner.clone(),
@@ -436,13 +489,7 @@ fn run_one(
     };
     counter.fetch_add(1, Ordering::Relaxed);
     match flow {
-        ControlFlow::Continue(
-            Status::Pending
-            | Status::Running
-            | Status::Succeeded
-            | Status::Failed
-            | Status::Skipped,
-        ) => ControlFlow::Continue(()),
+        ControlFlow::Continue(_) => ControlFlow::Continue(()),
         ControlFlow::Break(ending) => {
             if ending == Ending::LockLost {
                 progress.is_lease_lost.store(true, Ordering::Relaxed);

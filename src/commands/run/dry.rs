@@ -71,6 +71,10 @@ pub fn dry_run(config: &Config, job: &Job, is_json: bool) -> Result<Ending, Erro
         now,
         plan: plan.as_ref(),
         pending: if is_paused { &[] } else { &pending },
+        ad_hoc: state
+            .ad_hoc
+            .as_ref()
+            .filter(|task| task.due_at <= now && !is_paused),
         is_paused,
         blocker,
     };

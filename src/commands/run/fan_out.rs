@@ -2,12 +2,12 @@
 
 use std::time::Instant as Moment;
 
-use super::attempt::{self, Attempted, without_process};
-use super::drain::{self, Drained, Work};
+use super::attempt::{self, Attempted, Unworked, over};
+use super::drain::{self, Drained, End, Work};
 use super::locks::Held;
 use super::start::Start;
 use super::verdict::{self, Verdict};
-use crate::domain::job::{Items, Job, Scope, Source};
+use crate::domain::job::{Items, Job, Runners, Scope, Source};
 use crate::domain::lifecycle::Outcome;
 use crate::domain::state::Task;
 use crate::store::Claimed;
@@ -28,23 +28,30 @@ pub(super) fn attempt(
 ) -> Attempted {
     let began = Moment::now();
     let job = start.job;
-    let end = |verdict: &Verdict| without_process(job, claimed, began, verdict);
+    let end = |verdict: &Verdict| over(job, claimed, began, verdict, None);
     start.store.settle();
     if claimed.task.items.is_none() {
         match generate(start, held, claimed, items) {
             Ok(made) => drain::say_made(job, claimed, made, items.scope),
-            Err(stopped) => {
+            Err((verdict, ended)) => {
                 let by = start.signals.stop_requested();
-                let by = by.filter(|_| stopped.outcome == Outcome::Interrupted);
+                let by = by.filter(|_| verdict.outcome == Outcome::Interrupted);
                 return Attempted {
                     stopped_by: by,
-                    ..end(&stopped)
+                    ..over(job, claimed, began, &verdict, ended)
                 };
             }
         }
     }
+    let is_made_now = claimed.task.items.is_none();
     if items.scope == Scope::Job {
         return end(&Verdict::succeeded());
+    }
+    if is_made_now && job.draining.runners == Runners::Many {
+        // Others may join: the lock is given back before they are worked off.
+        let mut end = end(&Verdict::succeeded());
+        end.finish.drained = Some(crate::store::Drained::default());
+        return end;
     }
     let work = Work::of_slot(start, claimed);
     let drained = drain::work_off(start, held, &work);
@@ -61,27 +68,21 @@ pub(super) fn attempt(
 
 /// What a run that worked off many tasks came to.
 pub(super) fn verdict_of(drained: &Drained, held: &Held) -> Verdict {
-    if drained.is_lease_lost || held.loss().is_some() {
+    if held.loss().is_some() {
         return verdict::lock_lost();
     }
-    if let Some(error) = &drained.error {
-        return verdict::store_away(error);
-    }
-    if drained.is_stopped {
-        return Verdict::interrupted("stopped", "jobrun was told to stop".into());
-    }
     let (done, failed) = (drained.done, drained.failed);
-    if failed > 0 {
-        return Verdict::items_failed(done, failed);
+    match &drained.end {
+        End::LeaseLost => verdict::lock_lost(),
+        End::Store(error) => verdict::store_away(error),
+        End::Stopped => Verdict::interrupted("stopped", "jobrun was told to stop".into()),
+        End::Exhausted | End::CutShort if failed > 0 => Verdict::items_failed(done, failed),
+        End::CutShort => Verdict::interrupted("max_runtime", "`max_runtime` is over".to_owned()),
+        End::Exhausted if done == 0 && drained.snoozed > 0 => {
+            Verdict::snoozed(format!("not yet ({} of them)", drained.snoozed))
+        }
+        End::Exhausted => Verdict::succeeded(),
     }
-    if drained.is_cut_short {
-        let error = "`max_runtime` is over".to_owned();
-        return Verdict::interrupted("max_runtime", error);
-    }
-    if done == 0 && drained.snoozed > 0 {
-        return Verdict::snoozed(format!("not yet ({} of them)", drained.snoozed));
-    }
-    Verdict::succeeded()
 }
 
 /// Makes the tasks of the slot's items; how many, or what kept it from that.
@@ -90,7 +91,7 @@ fn generate(
     held: &mut Held,
     claimed: &Claimed,
     items: &Items,
-) -> Result<u64, Verdict> {
+) -> Result<u64, Unworked> {
     let list = match &items.source {
         Source::Query(script) => List::Query(script.clone()),
         Source::Command(work) => List::Lines(attempt::list(start, held, claimed, work)?),
@@ -113,10 +114,11 @@ fn generate(
     if let List::Lines(path) = &generation.list {
         let _ = std::fs::remove_file(path);
     }
-    match generated {
-        Ok(Generated::Made(made)) => Ok(made),
-        Ok(Generated::Failed(_)) | Err(_) if held.loss().is_some() => Err(verdict::lock_lost()),
-        Ok(Generated::Failed(trouble)) => Err(verdict::of_trouble(&trouble)),
-        Err(error) => Err(verdict::store_away(&error)),
-    }
+    let verdict = match generated {
+        Ok(Generated::Made(made)) => return Ok(made),
+        Ok(Generated::Failed(_)) | Err(_) if held.loss().is_some() => verdict::lock_lost(),
+        Ok(Generated::Failed(trouble)) => verdict::of_trouble(&trouble),
+        Err(error) => verdict::store_away(&error),
+    };
+    Err((verdict, None))
 }

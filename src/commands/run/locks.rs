@@ -1,9 +1,11 @@
 //! The locks of a start: the job's own, its group's, and one of the places for running jobs on this host.
 
 use std::fs::DirBuilder;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant as Moment};
 
@@ -37,16 +39,30 @@ pub(super) struct Held {
     locks: Vec<LockFile>,
     /// What keeps them between hosts, and until when, if other hosts can have them.
     between_hosts: Option<BetweenHosts>,
+    /// Whether another thread holds them as well.
+    is_shared: bool,
 }
 
 /// Locks as they are held between hosts.
 struct BetweenHosts {
-    /// Gives them back when it is dropped.
-    keeper: Keeper,
+    /// Gives them back when it is dropped; none: that is another thread's to do.
+    keeper: Option<Keeper>,
     /// Until when they are surely held.
     leash: Leash,
     /// Why they are not held any more, if that was said.
     loss: Arc<OnceLock<&'static str>>,
+    /// Something that they were held for lives on.
+    is_left: Arc<AtomicBool>,
+}
+
+impl Drop for BetweenHosts {
+    fn drop(&mut self) {
+        if let Some(keeper) = self.keeper.take()
+            && self.is_left.load(Ordering::Relaxed)
+        {
+            keeper.leave();
+        }
+    }
 }
 
 /// Who is in the way, and on which lock.
@@ -104,8 +120,27 @@ impl Held {
         }
     }
 
+    /// The same locks for another thread, which says nothing in them.
+    pub(super) fn share(&self) -> io::Result<Self> {
+        let locks = self.locks.iter().map(LockFile::share);
+        let between_hosts = self.between_hosts.as_ref().map(|held| BetweenHosts {
+            keeper: None,
+            leash: held.leash.clone(),
+            loss: held.loss.clone(),
+            is_left: held.is_left.clone(),
+        });
+        Ok(Self {
+            locks: locks.collect::<io::Result<Vec<LockFile>>>()?,
+            between_hosts,
+            is_shared: true,
+        })
+    }
+
     /// Says in each lock who holds it.
     pub(super) fn announce(&mut self, holder: &Holder) {
+        if self.is_shared {
+            return;
+        }
         for lock in &mut self.locks {
             lock.announce(holder);
         }
@@ -113,8 +148,8 @@ impl Held {
 
     /// Leaves those between hosts to run out: something that they were held for lives on.
     pub(super) fn leave(&mut self) {
-        if let Some(held) = self.between_hosts.take() {
-            held.keeper.leave();
+        if let Some(held) = &self.between_hosts {
+            held.is_left.store(true, Ordering::Relaxed);
         }
     }
 
@@ -204,6 +239,7 @@ pub(super) fn acquire(start: &mut Start<'_>, wait: Duration) -> Result<Result<He
     Ok(keeper.map(|between_hosts| Held {
         locks,
         between_hosts,
+        is_shared: false,
     }))
 }
 
@@ -236,9 +272,10 @@ fn between_hosts(
         let (holding, pause) = match locked {
             Locked::Won(keeper) => {
                 return Ok(Ok(keeper.map(|keeper| BetweenHosts {
-                    keeper,
+                    keeper: Some(keeper),
                     leash,
                     loss,
+                    is_left: Arc::default(),
                 })));
             }
             Locked::Busy(holding) if began.elapsed() >= wait => {
@@ -258,6 +295,31 @@ fn between_hosts(
             return Ok(Err(Busy::elsewhere(holding)));
         }
     }
+}
+
+/// The right of one of those who share a job's work: between hosts a lease of its own, on one host its process is enough.
+/// None: jobrun was told to stop.
+pub(super) fn of_runner(start: &mut Start<'_>) -> Result<Option<Held>, Error> {
+    if !start.config.store.is_shared() {
+        return Ok(Some(Held {
+            locks: Vec::new(),
+            between_hosts: None,
+            is_shared: false,
+        }));
+    }
+    let locking = Locking {
+        locks: vec![Lock {
+            name: start.runner.lease.clone(),
+            place: String::new(),
+        }],
+        runner: start.runner.clone(),
+    };
+    let held = between_hosts(start, &locking, Duration::ZERO)?;
+    Ok(held.ok().map(|between_hosts| Held {
+        locks: Vec::new(),
+        between_hosts,
+        is_shared: false,
+    }))
 }
 
 fn say_silent(job: &Job, holding: &Holding, left: Duration) {

@@ -13,10 +13,10 @@ use crate::domain::lifecycle::Status;
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Spec, State};
 use crate::error::{Error, Failure};
-use crate::exec::Signals;
+use crate::exec::{self, Signals};
 use crate::report;
 use crate::store::spool::Spool;
-use crate::store::{Head, Look, Step, Stepped, Store, StoreError};
+use crate::store::{Claimer, Head, Look, Step, Stepped, Store, StoreError};
 
 impl Start<'_> {
     /// What a trigger asks for at `now`, and what newer slots wait for.
@@ -34,7 +34,23 @@ impl Start<'_> {
     }
 
     pub(super) fn look(&self, now: Instant, ask: Ask) -> Look {
-        look(self.job, self.position.cursor, now, ask)
+        let mut look = look(self.job, self.position.cursor, now, ask);
+        look.living.clone_from(&self.living);
+        look
+    }
+
+    /// Looks who else lives that shares the job's work.
+    pub(super) fn look_who_lives(&mut self) -> Result<(), Error> {
+        if self.job.draining.runners == Runners::One {
+            return Ok(());
+        }
+        let lives = |claimer: &Claimer| {
+            claimer.is_held || claimer.process.as_deref().is_some_and(exec::lives)
+        };
+        let claimers = self.store.claimers(&self.job.name)?;
+        let living = claimers.into_iter().filter(lives);
+        self.living = living.map(|claimer| claimer.name).collect();
+        Ok(())
     }
 
     pub(super) fn step(&mut self, ask: Ask) -> Result<Stepped, Error> {
@@ -51,6 +67,7 @@ impl Start<'_> {
             spec: timetable.map(|timetable| (timetable.fingerprint(), Spec::of(timetable))),
             pause_after: self.job.catch_up.pause_after,
             is_shared: self.job.draining.runners == Runners::Many,
+            shard: self.shard,
             start_grace: self.job.catch_up.start_grace,
             run: Uuid::now_v7().to_string(),
             token: Uuid::new_v4().simple().to_string(),
@@ -58,15 +75,18 @@ impl Start<'_> {
         };
         let (job, config) = (self.job, self.config);
         let mut last_host = None;
+        let mut closed = Vec::new();
         let mut decide = |state: &State| {
             last_host = state.in_force().map(|version| version.host.clone());
-            decide::decide(job, state, now, ask, &|name| config.tz.zone(name).ok())
+            let decision = decide::decide(job, state, now, ask, &|name| config.tz.zone(name).ok());
+            closed.clone_from(&decision.closed);
+            decision
         };
         let (signals, spool) = (self.signals, &self.spool);
         let stepped = patiently(self.store.as_mut(), signals, spool, |store| {
             store.step(&step, &mut decide)
         })?;
-        report::run::say_recovered(job, &stepped.recovered);
+        report::run::say_recovered(job, &stepped.recovered, stepped.plan.as_ref(), &closed);
         // Of a run by hand only its own work counts.
         let is_by_hand = !matches!(ask, Ask::Owed { .. });
         for recovered in stepped.recovered.iter().filter(|_| !is_by_hand) {
@@ -168,5 +188,6 @@ pub fn look(job: &Job, cursor: Option<Instant>, now: Instant, ask: Ask) -> Look 
         may_fold: job.timetable.is_some() && job.catch_up.policy != Policy::Each,
         depends_on_past: job.catch_up.depends_on_past,
         now,
+        living: Vec::new(),
     }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::one;
+use super::{one, open};
 use crate::cli;
 use crate::config::Config;
 use crate::domain::job::Job;
-use crate::error::{Ending, exit_code};
+use crate::error::{Ending, Error, exit_code};
 use crate::exec::Signals;
 use crate::plain;
 use crate::report;
@@ -29,11 +29,13 @@ pub(super) fn run(
     globals: &[String],
     signals: &Signals,
 ) -> Ending {
-    let codes = if args.jobs > 1 {
+    let codes = if args.jobs <= 1 {
+        in_turn(config, jobs, args, wait, signals)
+    } else if let Some(codes) = cannot_start(config, jobs, signals) {
+        codes
+    } else {
         let command = |job: &Job| command(config, job, args, globals);
         at_a_time(jobs, args.jobs as usize, &command, signals)
-    } else {
-        in_turn(config, jobs, args, wait, signals)
     };
     if let Some(signal) = signals.stop_requested() {
         return Ending::Stopped { signal };
@@ -64,17 +66,53 @@ fn in_turn<'a>(
     signals: &Signals,
 ) -> Vec<(&'a str, u8)> {
     let mut codes = Vec::new();
-    for job in jobs {
+    for (at, job) in jobs.iter().enumerate() {
         if signals.stop_requested().is_some() {
             break;
         }
-        let ended = one(config, job, args, wait, signals, false);
+        let about = (!config.store.is_shared()).then_some(job.name.as_str());
+        let opened = match open(config, about, signals) {
+            // It would be waited for once more by each job that is left.
+            Err(error) if config.store.is_shared() => {
+                codes.extend(not_started(&jobs[at..], error, signals));
+                break;
+            }
+            opened => opened,
+        };
+        let ended = one(config, job, opened, args, wait, signals, false);
         if let Err(error) = &ended {
             report::error(error, Some(&job.name));
         }
         codes.push((job.name.as_str(), exit_code(&ended)));
     }
     codes
+}
+
+/// Whether none of the jobs can be started, as the server cannot be used: waited for here, not by each for itself.
+fn cannot_start<'a>(
+    config: &Config,
+    jobs: &[&'a Job],
+    signals: &Signals,
+) -> Option<Vec<(&'a str, u8)>> {
+    if !config.store.is_shared() {
+        return None;
+    }
+    let error = open(config, None, signals).err()?;
+    Some(not_started(jobs, error, signals))
+}
+
+/// Says once why the store cannot be used, and of each job that it was not started; not of a stop.
+fn not_started<'a>(jobs: &[&'a Job], error: Error, signals: &Signals) -> Vec<(&'a str, u8)> {
+    if signals.stop_requested().is_some() {
+        return Vec::new();
+    }
+    report::error(&error, None);
+    for job in jobs {
+        tracing::error!(job = job.name, "was not started: the store cannot be used");
+        report::termination::failed(&job.name, &error.message());
+    }
+    let code = exit_code(&Err(error));
+    jobs.iter().map(|job| (job.name.as_str(), code)).collect()
 }
 
 /// `limit` at a time, each as a jobrun of its own. One that cannot be started counts as one that failed.
@@ -152,7 +190,8 @@ fn command(config: &Config, job: &Job, args: &cli::Run, globals: &[String]) -> C
         .stdin(Stdio::null());
     command
         .args(args.now.then_some("--now"))
-        .args(args.json.then_some("--json"));
+        .args(args.json.then_some("--json"))
+        .args(args.shard.iter().flat_map(|shard| ["--shard", shard]));
     if let Some(slot) = &args.slot {
         command
             .args(["--slot", slot])

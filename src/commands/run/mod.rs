@@ -2,6 +2,7 @@
 
 pub mod after;
 mod attempt;
+mod checkpoints;
 mod drain;
 mod dry;
 mod fan_out;
@@ -9,6 +10,7 @@ mod locks;
 mod look;
 mod many;
 mod rate;
+mod shard;
 mod slot;
 mod spooled;
 mod sql;
@@ -66,7 +68,10 @@ pub fn run(config: &Config, args: &cli::Run, globals: &[String]) -> Result<Endin
     let wait = args.lock_wait.as_deref().map(read_wait).transpose()?;
     let signals = Signals::install().map_err(anyhow::Error::from)?;
     match jobs.as_slice() {
-        [job] if !args.all => one(config, job, args, wait, &signals, true),
+        [job] if !args.all => {
+            let opened = open(config, Some(&job.name), &signals);
+            one(config, job, opened, args, wait, &signals, true)
+        }
         _ => Ok(many::run(config, &jobs, args, wait, globals, &signals)),
     }
 }
@@ -80,17 +85,25 @@ fn read_wait(typed: &str) -> Result<Duration, Error> {
     })
 }
 
-/// One start of one job. The last of a process leaves its store to be closed by the process's end: that leaves just what
-/// closing would, which does not tidy up either, and costs less.
+/// One start of one job, over the store that was opened for it. The last of a process leaves its store to be closed by the
+/// process's end: that leaves just what closing would, which does not tidy up either, and costs less.
 fn one(
     config: &Config,
     job: &Job,
+    opened: Result<Box<dyn Store>, Error>,
     args: &cli::Run,
     wait: Option<Duration>,
     signals: &Signals,
     is_last: bool,
 ) -> Result<Ending, Error> {
-    let ended = start_one(config, job, args, wait, signals, is_last);
+    let ended = match (opened, signals.stop_requested()) {
+        (Err(Error::Store(error)), Some(signal)) if error.is_passing => {
+            return Ok(Ending::Stopped { signal });
+        }
+        (opened, _) => {
+            opened.and_then(|store| start_one(config, job, store, args, wait, signals, is_last))
+        }
+    };
     if let Err(error) = &ended {
         report::termination::failed(&job.name, &error.message());
     }
@@ -100,6 +113,7 @@ fn one(
 fn start_one(
     config: &Config,
     job: &Job,
+    mut store: Box<dyn Store>,
     args: &cli::Run,
     wait: Option<Duration>,
     signals: &Signals,
@@ -109,18 +123,19 @@ fn start_one(
         wait: wait.unwrap_or(job.lock_wait),
         exit_code: args.busy_exit_code.unwrap_or(0),
     };
-    let mut store = match (open(config, job, signals), signals.stop_requested()) {
-        (Err(Error::Store(error)), Some(signal)) if error.is_passing => {
-            return Ok(Ending::Stopped { signal });
-        }
-        (opened, _) => opened?,
-    };
+    let shard = args.shard.as_deref();
+    let shard = shard.map(|text| shard::read(text, job)).transpose()?;
+    if args.now && job.items.is_some() {
+        let message = format!("`--now`: job `{}` works off the items of a slot", job.name);
+        return Err(Error::usage(message, "`--slot TIME` runs one slot"));
+    }
     let slot = args
         .slot
         .as_deref()
         .map(|text| slot::find(config, job, store.as_mut(), text, args.force))
         .transpose()?;
     let mut start = Start::new(config, job, store, signals, args.json);
+    start.shard = shard;
     let ended = if args.now || slot.is_some() {
         start.by_hand(patience, slot)
     } else {
@@ -156,8 +171,8 @@ const AWAY_WAIT: Duration = Duration::from_secs(30);
 /// Between two tries.
 const AWAY_PAUSE: Duration = Duration::from_millis(500);
 
-/// Opens the store, waiting for one that is away, but not once jobrun is told to stop.
-fn open(config: &Config, job: &Job, signals: &Signals) -> Result<Box<dyn Store>, Error> {
+/// Opens the store for `job`, or for all, waiting for one that is away, but not once jobrun is told to stop.
+fn open(config: &Config, job: Option<&str>, signals: &Signals) -> Result<Box<dyn Store>, Error> {
     let began = Moment::now();
     let mut has_said = false;
     loop {
@@ -170,10 +185,7 @@ fn open(config: &Config, job: &Job, signals: &Signals) -> Result<Box<dyn Store>,
         }
         if !has_said {
             let seconds = AWAY_WAIT.as_secs();
-            tracing::info!(
-                job = job.name,
-                "waits up to {seconds} s for the store: {error}"
-            );
+            tracing::info!(job, "waits up to {seconds} s for the store: {error}");
             has_said = true;
         }
         signals.sleep(AWAY_PAUSE);
@@ -221,7 +233,8 @@ fn say_busy(config: &Config, job: &Job, busy: &Busy, is_by_hand: bool) {
     }
 }
 
-fn run_name(run: Option<&str>) -> String {
+/// The run a lock is held for, or that there is none.
+pub fn run_name(run: Option<&str>) -> String {
     run.map_or_else(
         || "no run started yet".to_owned(),
         |run| format!("run {run}"),

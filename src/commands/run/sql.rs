@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant as Moment;
 
-use super::attempt::{Attempted, without_process};
+use super::attempt::{Attempted, over};
 use super::locks::Held;
 use super::start::Start;
 use super::verdict::{self, Verdict};
@@ -38,7 +38,7 @@ pub(super) fn attempt(
     let effect = effect(start, sql, Times::of(&claimed.task), warrant);
     let watch = held.watch(start.signals);
     let job = start.job;
-    let end = |verdict: &Verdict| without_process(job, claimed, began, verdict);
+    let end = |verdict: &Verdict| over(job, claimed, began, verdict, None);
     let done = end(&Verdict::succeeded()).finish;
     let performed = start.store.perform(&effect, claimed, &done, &watch);
     let verdict = match performed {

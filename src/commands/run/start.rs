@@ -6,14 +6,15 @@ use std::time::Instant as Moment;
 use uuid::Uuid;
 
 use super::attempt::{self, Record};
-use super::drain::{self, Work};
+use super::checkpoints::Checkpoints;
+use super::drain::{self, End, Work};
 use super::fan_out;
 use super::locks::{self, Held};
 use super::{Patience, say_busy, spooled};
 use crate::commands::{environment, output_index, process_names};
 use crate::config::Config;
 use crate::domain::decide::{Ask, Awaited, Then};
-use crate::domain::job::{Job, Leftovers, Output, Policy};
+use crate::domain::job::{Job, Leftovers, Output, Policy, Runners};
 use crate::domain::lifecycle::{Outcome, Status};
 use crate::domain::schedule::{Instant, Slot};
 use crate::domain::state::{Pause, PauseKind};
@@ -23,7 +24,7 @@ use crate::report;
 use crate::report::text;
 use crate::store::spool::Spool;
 use crate::store::work::Shard;
-use crate::store::{Claimed, Drain, Event, Finish, Position, Runner, Store};
+use crate::store::{self, Claimed, Drain, Event, Finish, Position, Runner, SHARED, Store};
 
 /// A start of a job.
 pub(super) struct Start<'a> {
@@ -32,6 +33,7 @@ pub(super) struct Start<'a> {
     pub(super) store: Box<dyn Store>,
     pub(super) signals: &'a Signals,
     pub(super) sink: Sink,
+    pub(super) checkpoints: Checkpoints<'a>,
     pub(super) runner: Runner,
     /// This process, from when it holds the lock.
     me: Option<Holder>,
@@ -48,7 +50,30 @@ pub(super) struct Start<'a> {
     early_until: Option<Instant>,
     /// Where the job stood when it was last asked for.
     pub(super) position: Position,
+    /// Since when others have been at all that was left.
+    others_since: Option<Moment>,
+    /// Who else shares the job's work, and lives.
+    pub(super) living: Vec<String>,
     pub(super) tally: Tally,
+}
+
+/// What it takes to work off tasks of a start in another thread.
+pub(super) struct Seed<'a> {
+    config: &'a Config,
+    job: &'a Job,
+    signals: &'a Signals,
+    is_json: bool,
+    runner: Runner,
+}
+
+impl<'a> Seed<'a> {
+    /// A start of the same process, with a store of its own.
+    pub(super) fn grow(self) -> Result<Start<'a>, Error> {
+        let store = store::open_until(&self.config.store, self.signals.watch())?;
+        let mut start = Start::new(self.config, self.job, store, self.signals, self.is_json);
+        start.runner = self.runner;
+        Ok(start)
+    }
 }
 
 /// What a start did so far.
@@ -68,13 +93,22 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Counts a run that worked off ad-hoc tasks: as one task, which is none of the store's.
-    fn count_drained(&mut self, finish: &Finish, failure: Option<Failure>) {
+    /// Adds what another thread did.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.succeeded += other.succeeded;
+        self.failed += other.failed;
+    }
+
+    /// Counts a run that worked off ad-hoc tasks: as one task, which is none of the store's. Those with a run each are
+    /// counted by these.
+    fn count_drained(&mut self, job: &Job, finish: &Finish, failure: Option<Failure>) {
         /// The store numbers tasks from 1.
         const AD_HOC: i64 = 0;
-        let drained = finish.drained.unwrap_or_default();
-        self.succeeded += drained.done;
-        self.failed += drained.failed;
+        if job.work.sql().is_some() {
+            let drained = finish.drained.unwrap_or_default();
+            self.succeeded += drained.done;
+            self.failed += drained.failed;
+        }
         match self.tasks.iter_mut().find(|(task, _)| *task == AD_HOC) {
             Some((_, last)) => *last = last.or(failure),
             None => self.tasks.push((AD_HOC, failure)),
@@ -88,7 +122,23 @@ enum Worked {
     Done,
     /// It ends here.
     Ended(Ending),
+    /// What others may be at as well is worked off without the lock.
+    Shared(Shared),
 }
+
+/// Work that several processes may be at.
+enum Shared {
+    /// The items of a slot.
+    Slot(Box<Claimed>),
+    /// Ad-hoc tasks.
+    AdHoc(Drain),
+}
+
+/// How long a start waits for others who are at all that is left.
+const OTHERS_WAIT: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// How long a start waits for others that plan, where several may be at one job.
+const PLANNING_WAIT: std::time::Duration = std::time::Duration::from_secs(60);
 
 impl<'a> Start<'a> {
     /// A start that has done nothing yet.
@@ -118,6 +168,7 @@ impl<'a> Start<'a> {
             store,
             signals,
             sink: Sink::new(live),
+            checkpoints: Checkpoints::of(&config.store),
             runner,
             me: None,
             spool: Spool::in_folder(&config.store.state_dir),
@@ -128,7 +179,20 @@ impl<'a> Start<'a> {
             failure_told: None,
             early_until: None,
             position: Position::default(),
+            others_since: None,
+            living: Vec::new(),
             tally: Tally::default(),
+        }
+    }
+
+    /// What it takes to work off tasks of this start in another thread.
+    pub(super) fn seed(&self) -> Seed<'a> {
+        Seed {
+            config: self.config,
+            job: self.job,
+            signals: self.signals,
+            is_json: self.is_json,
+            runner: self.runner.clone(),
         }
     }
 
@@ -137,7 +201,8 @@ impl<'a> Start<'a> {
         let now = self.store.now()?;
         self.early_until = Some(now + self.job.catch_up.early_wait);
         self.look_where_it_stands(now)?;
-        if self.is_quiet(now) {
+        let has_kept = self.spool.holds(&self.job.name);
+        if !has_kept && self.is_quiet(now) {
             report::run::say_nothing_due(self.job, self.next_slot(now));
             return Ok(Ending::Done);
         }
@@ -146,11 +211,15 @@ impl<'a> Start<'a> {
             report::run::say_paused(self.job, pause);
         }
         // Paused or not: what a dead start left behind is settled.
-        if !self.is_anything_to_do(now, pause.is_some())? {
+        if !has_kept && !self.is_anything_to_do(now, pause.is_some())? {
             return Ok(Ending::Done);
         }
+        let is_shared = self.job.draining.runners == Runners::Many;
         let mut wait = patience.wait;
         loop {
+            if is_shared {
+                wait = wait.max(PLANNING_WAIT);
+            }
             let (config, job, signals) = (self.config, self.job, self.signals);
             let Some(mut held) = locks::acquire_or_count(self, wait)? else {
                 if let Some(signal) = self.signals.stop_requested() {
@@ -175,8 +244,13 @@ impl<'a> Start<'a> {
             }
             let (worked, seen) = self.work_off(&mut held)?;
             held.release();
-            if let Worked::Ended(ending) = worked {
-                return Ok(ending);
+            match worked {
+                Worked::Done => {}
+                Worked::Ended(ending) => return Ok(ending),
+                Worked::Shared(shared) => match self.work_off_shared(&shared)? {
+                    ControlFlow::Break(ending) => return Ok(ending),
+                    ControlFlow::Continue(()) => continue,
+                },
             }
             // Who found the lock busy since the last look counted itself and then tried once more: either it got the
             // lock, or its count is seen here. So no wake-up is lost.
@@ -222,7 +296,7 @@ impl<'a> Start<'a> {
             let Some(claimed) = stepped.claimed else {
                 match self.wait(&mut held, stepped.then)? {
                     Some(Worked::Ended(ending)) => return Ok(ending),
-                    Some(Worked::Done) => return Ok(self.ending()),
+                    Some(Worked::Done | Worked::Shared(_)) => return Ok(self.ending()),
                     None => continue,
                 }
             };
@@ -241,14 +315,20 @@ impl<'a> Start<'a> {
     /// jobrun and its guard were killed together. Then what they left is ended first.
     fn is_first_at_it(&mut self) -> Result<bool, Error> {
         let me = Holder::this_process();
-        self.runner.lease = me.lease();
+        let is_shared = self.job.draining.runners == Runners::Many;
+        self.runner.lease = if is_shared && self.config.store.is_shared() {
+            format!("{}{SHARED}{}", self.job.name, self.runner.start)
+        } else {
+            me.lease()
+        };
         self.me = Some(me);
+        self.look_who_lives()?;
         let job = &self.job.name;
         let now = self.store.now()?;
         self.position = self.store.position(job, now)?;
         let Some((lease, run)) = self.position.at_work.take().and_then(|at_work| {
             // Without a lease it is a run of the file this store was copied from, and no concern of ours.
-            Some((at_work.lease?, at_work.run))
+            Some((at_work.lease?, at_work.run)).filter(|_| !is_shared)
         }) else {
             return Ok(true);
         };
@@ -282,6 +362,23 @@ impl<'a> Start<'a> {
             tracing::error!(job, run, "its processes still live: {names}");
         }
         Ok(living.is_empty())
+    }
+
+    /// Works off what others may be at as well, under a lease of this process alone.
+    fn work_off_shared(&mut self, shared: &Shared) -> Result<ControlFlow<Ending>, Error> {
+        let Some(mut held) = locks::of_runner(self)? else {
+            return Ok(ControlFlow::Break(self.stopped()));
+        };
+        self.others_since = None;
+        let flow = match shared {
+            Shared::AdHoc(drain) => self.work_off_ad_hoc(&mut held, drain),
+            Shared::Slot(claimed) => match self.attempt(&mut held, claimed) {
+                ControlFlow::Break(ending) => ControlFlow::Break(ending),
+                ControlFlow::Continue(_) => ControlFlow::Continue(()),
+            },
+        };
+        held.release();
+        Ok(flow)
     }
 
     /// Says in the locks what they are held for.
@@ -414,7 +511,12 @@ impl<'a> Start<'a> {
             let (ask, _) = self.ask(now)?;
             let stepped = self.step_at(now, ask)?;
             self.tally.owed = stepped.owed;
+            let is_shared = self.job.draining.runners == Runners::Many;
             if let Some(drain) = &stepped.drain {
+                if is_shared {
+                    let shared = Shared::AdHoc(drain.clone());
+                    return Ok((Worked::Shared(shared), seen));
+                }
                 match self.work_off_ad_hoc(held, drain) {
                     ControlFlow::Break(ending) => return Ok((Worked::Ended(ending), seen)),
                     ControlFlow::Continue(()) => continue,
@@ -429,6 +531,9 @@ impl<'a> Start<'a> {
             if claimed.attempt == 1 {
                 self.tally.slots += 1;
                 self.say_if_last(now)?;
+            }
+            if is_shared && claimed.task.items.is_some() {
+                return Ok((Worked::Shared(Shared::Slot(Box::new(claimed))), seen));
             }
             if let ControlFlow::Break(ending) = self.attempt(held, &claimed) {
                 return Ok((Worked::Ended(ending), seen));
@@ -473,7 +578,10 @@ impl<'a> Start<'a> {
         finish.drained = Some(drained.counts());
         let record = attempt::record(self, &finish, None);
         attempt::say_drained(self.job, &finish, &record);
-        self.tally.count_drained(&finish, verdict.failure);
+        self.tally.count_drained(self.job, &finish, verdict.failure);
+        if self.is_json {
+            report::progress(&report::run::Drained::of(self.job, drain, &finish));
+        }
         let is_stopped = self.signals.stop_requested();
         match record {
             Record::TooLate => ControlFlow::Break(Ending::LockLost),
@@ -484,7 +592,7 @@ impl<'a> Start<'a> {
             }),
             Record::Written { .. } | Record::Early => match is_stopped {
                 Some(signal) => ControlFlow::Break(Ending::Stopped { signal }),
-                None if drained.is_idle() || drained.error.is_some() => {
+                None if drained.is_idle() || matches!(drained.end, End::Store(_)) => {
                     ControlFlow::Break(self.ending())
                 }
                 None => ControlFlow::Continue(()),
@@ -629,10 +737,22 @@ impl<'a> Start<'a> {
         if what == Awaited::Slot && self.early_until.is_some_and(|limit| until > limit) {
             return Ok(Some(Worked::Done));
         }
+        if what == Awaited::Others {
+            let since = *self.others_since.get_or_insert_with(Moment::now);
+            if since.elapsed() >= OTHERS_WAIT {
+                tracing::info!(
+                    job = self.job.name,
+                    "leaves what others are at: nothing of it came free for {} s",
+                    OTHERS_WAIT.as_secs()
+                );
+                return Ok(Some(Worked::Done));
+            }
+        }
         let zone = self.job.zone.as_ref();
         let what = match what {
             Awaited::Retry => "for the retry at",
             Awaited::Jitter | Awaited::Slot => "for the slot at",
+            Awaited::Others => "for others until",
         };
         tracing::debug!(
             job = self.job.name,

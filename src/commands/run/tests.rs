@@ -12,7 +12,7 @@ use crate::domain::schedule::Instant;
 use crate::error::{Ending, Error};
 use crate::store::failing::{Failing, Fault};
 use crate::store::postgres::testing::cluster;
-use crate::store::{self, Run, SlotTask, Store};
+use crate::store::{self, Run, SlotTask, Store, Which};
 
 /// More calls than any start here makes.
 const MOST_CALLS: u32 = 200;
@@ -56,11 +56,14 @@ impl Bench {
     }
 
     fn with(store: &str, keys: &str) -> Self {
+        let work = "cwd = '.'\noutput = 'none'\nshell = 'echo $JOBRUN_SLOT_UTC >> runs'";
+        Self::with_work(store, keys, work)
+    }
+
+    fn with_work(store: &str, keys: &str, work: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("jobs.toml");
-        let text = format!(
-            "{store}[jobs.j]\ncwd = '.'\noutput = 'none'\n{keys}\nshell = 'echo $JOBRUN_SLOT_UTC >> runs'\n"
-        );
+        let text = format!("{store}[jobs.j]\n{keys}\n{work}\n");
         fs::write(&path, text).expect("written");
         let around = Surroundings {
             config: Some(path),
@@ -116,7 +119,9 @@ impl Bench {
     }
 
     fn rows(&self) -> Vec<Run> {
-        self.store().history("j", 100, false, false).expect("runs")
+        self.store()
+            .history("j", 100, Which::OWN, false)
+            .expect("runs")
     }
 
     /// A run is under way if and only if its task is, and one whose task is done has its outcome.
@@ -273,5 +278,115 @@ fn a_result_is_written_though_one_call_before_that_fails() {
         };
         // One call fails, and later ones within the time for trying again work.
         assert!(!matches!(ended, Ok(Ending::NotRecorded)), "call {at}");
+    }
+}
+
+/// What each slot's SQL does, three times over: for the slot itself, for each of its items, for all of them at once.
+const EFFECTS: [&str; 3] = [
+    "sql = 'INSERT INTO effect (slot, key) VALUES (:slot, 1), (:slot, 2), (:slot, 3)'",
+    "items = 'VALUES (1), (2), (3)'\nsql = 'INSERT INTO effect (slot, key) VALUES (:slot, :key)'",
+    "items = 'VALUES (1), (2), (3)'\nsql = 'INSERT INTO effect (slot, key) SELECT :slot, KEYS'",
+];
+
+/// Where SQL has its effect.
+enum Database {
+    Sqlite(rusqlite::Connection),
+    Postgres(postgres::Client),
+}
+
+impl Database {
+    fn run(&mut self, sql: &str) {
+        match self {
+            Self::Sqlite(db) => db.execute_batch(sql).expect("done"),
+            Self::Postgres(client) => client.batch_execute(sql).expect("done"),
+        }
+    }
+
+    /// How many rows there are, and how many different ones.
+    fn effects(&mut self) -> (i64, i64) {
+        let sql = "SELECT count(*), count(DISTINCT slot || '/' || key) FROM effect";
+        match self {
+            Self::Sqlite(db) => db
+                .query_row(sql, (), |row| Ok((row.get(0)?, row.get(1)?)))
+                .expect("a row"),
+            Self::Postgres(client) => {
+                let row = client.query_one(sql, &[]).expect("a row");
+                (row.get(0), row.get(1))
+            }
+        }
+    }
+}
+
+impl Bench {
+    /// With that SQL as its work, and the table it is about.
+    fn of_sql(work: &str) -> (Self, Database) {
+        let work = work.replace("KEYS", "value FROM json_each(:keys)");
+        let bench = Self::with_work("", THREE_SLOTS, &work);
+        let store = bench.config.store.state_dir.clone();
+        drop(bench.store());
+        let path = store.parent().expect("a folder").join("jobrun.db");
+        let mut database = Database::Sqlite(rusqlite::Connection::open(path).expect("a file"));
+        database.run("CREATE TABLE effect (slot TEXT, key TEXT)");
+        (bench, database)
+    }
+
+    /// The same in a schema of its own; none without a server.
+    fn of_sql_on_postgres(work: &str) -> Option<(Self, Database)> {
+        let work = work.replace("KEYS", "unnest(:keys::text[])");
+        let (url, schema) = (cluster::shared()?.url(cluster::DATABASE), cluster::schema());
+        let work = work.replace("effect", &format!("{schema}_effects.effect"));
+        let store = format!("[store]\nurl = '{url}'\nschema = '{schema}'\nstate_dir = 'state'\n");
+        let mut client = postgres::Client::connect(&url, postgres::NoTls).expect("a session");
+        let made = format!(
+            "CREATE SCHEMA {schema}_effects; SET search_path = {schema}_effects; CREATE TABLE effect (slot text, key text)"
+        );
+        client.batch_execute(&made).expect("made");
+        let bench = Self::with_work(&store, THREE_SLOTS, &work);
+        Some((bench, Database::Postgres(client)))
+    }
+}
+
+#[test]
+fn sql_whose_store_fails_happens_once() {
+    let faults = [Fault::Once, Fault::ForGood, Fault::AnswerLost];
+    each_call_of_sql_fails(&faults, &|work| Some(Bench::of_sql(work)));
+}
+
+#[test]
+fn sql_whose_postgresql_fails_happens_once() {
+    // What differs from SQLite is what becomes of an answer that is lost.
+    each_call_of_sql_fails(&[Fault::AnswerLost], &Bench::of_sql_on_postgres);
+}
+
+fn each_call_of_sql_fails(faults: &[Fault], bench: &dyn Fn(&str) -> Option<(Bench, Database)>) {
+    for work in EFFECTS {
+        for fault in faults.iter().copied() {
+            let mut calls = 0;
+            for at in 1..MOST_CALLS {
+                let place = format!("{work}: {fault:?} at call {at}");
+                let Some((bench, mut database)) = bench(work) else {
+                    return;
+                };
+                let Some(ended) = bench.failing(fault, at, false) else {
+                    break;
+                };
+                calls = at;
+                assert!(
+                    matches!(
+                        ended,
+                        Ok(Ending::Done | Ending::NotRecorded) | Err(Error::Store(_))
+                    ),
+                    "{place}: {ended:?}"
+                );
+                let ended = bench.start(bench.store(), false);
+                assert!(matches!(ended, Ok(Ending::Done)), "{place}: {ended:?}");
+                assert_eq!(database.effects(), (9, 9), "{place}");
+                let statuses: Vec<Status> = bench.tasks().iter().map(|task| task.status).collect();
+                assert_eq!(statuses, [Status::Succeeded; 3], "{place}");
+                let open = |run: &Run| run.outcome == Outcome::Running;
+                assert!(!bench.rows().iter().any(open), "{place}");
+            }
+            assert!((10..MOST_CALLS - 1).contains(&calls), "{work}: {calls}");
+        }
     }
 }

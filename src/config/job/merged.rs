@@ -7,11 +7,19 @@ pub fn merged(own: &RawJob, defaults: &RawJob) -> RawJob {
     let own = own.clone();
     let defaults = defaults.clone();
     // A job that says what it does is not also given the work of `[defaults]`.
-    let (command, shell) = if own.command.is_some() || own.shell.is_some() {
-        (own.command, own.shell)
+    let has_work = own.command.is_some() || own.shell.is_some() || own.sql.is_some();
+    let (command, shell, sql) = if has_work {
+        (own.command, own.shell, own.sql)
     } else {
-        (defaults.command, defaults.shell)
+        (defaults.command, defaults.shell, defaults.sql)
     };
+    // Nor one that says where its items come from the items of `[defaults]`.
+    let (items, items_command) = if own.items.is_some() || own.items_command.is_some() {
+        (own.items, own.items_command)
+    } else {
+        (defaults.items, defaults.items_command)
+    };
+    let has_items = items.is_some() || items_command.is_some();
     // Nor one that says when it runs their times; what an interval is counted from may be common to all.
     let (schedule, every) = if own.schedule.is_some() || own.every.is_some() {
         (own.schedule, own.every)
@@ -30,6 +38,15 @@ pub fn merged(own: &RawJob, defaults: &RawJob) -> RawJob {
     RawJob {
         command,
         shell,
+        items_scope: own
+            .items_scope
+            .or(defaults.items_scope.filter(|_| has_items)),
+        expect_rows: own
+            .expect_rows
+            .or(defaults.expect_rows.filter(|_| sql.is_some())),
+        sql,
+        items,
+        items_command,
         schedule,
         every,
         anchor,
@@ -76,5 +93,9 @@ pub fn merged(own: &RawJob, defaults: &RawJob) -> RawJob {
         ready_every: own.ready_every.or(defaults.ready_every),
         output: own.output.or(defaults.output),
         output_file: own.output_file.or(defaults.output_file),
+        concurrency: own.concurrency.or(defaults.concurrency),
+        batch: own.batch.or(defaults.batch),
+        rate: own.rate.or(defaults.rate),
+        runners: own.runners.or(defaults.runners),
     }
 }

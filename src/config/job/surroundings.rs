@@ -20,38 +20,65 @@ const READY_EVERY: Duration = Duration::from_secs(10);
 
 impl Builder<'_> {
     pub(super) fn work(&mut self, raw: &RawJob) -> Option<Work> {
-        match (&raw.command, &raw.shell) {
-            (Some(command), None) => {
+        self.refuse_second_work(raw);
+        let expect_rows = self.expect_rows(raw);
+        match (&raw.command, &raw.shell, &raw.sql) {
+            (Some(command), _, _) => {
                 self.check_argv(command);
                 let words = command.get_ref().iter().map(|word| word.get_ref().clone());
                 Some(Work::Command(words.collect()))
             }
-            (None, Some(shell)) => Some(Work::Shell(shell.get_ref().clone())),
-            (Some(_), Some(shell)) => {
-                let hint = "keep one of them".to_owned();
-                self.error(
-                    shell.span(),
-                    "`command` and `shell` are both given",
-                    Some(hint),
-                );
+            (None, Some(shell), _) => Some(Work::Shell(shell.get_ref().clone())),
+            (None, None, Some(sql)) => self.sql(sql, expect_rows),
+            (None, None, None) => {
+                self.refuse_no_work();
                 None
             }
-            (None, None) => {
-                // A `command` of the wrong type was complained about already.
-                self.is_sound = false;
-                if !self
-                    .faults
-                    .of(Level::Error)
-                    .iter()
-                    .any(|fault| fault.job.as_ref() == Some(self.name.get_ref()))
-                {
-                    let hint =
-                        "add `command = [\"/path/to/program\", \"argument\"]`, or `shell = \"…\"`"
-                            .to_owned();
-                    self.error(self.name.span(), "it does nothing", Some(hint));
-                }
+        }
+    }
+
+    fn refuse_second_work(&mut self, raw: &RawJob) {
+        let given = [
+            ("command", raw.command.as_ref().map(Spanned::span)),
+            ("shell", raw.shell.as_ref().map(Spanned::span)),
+            ("sql", raw.sql.as_ref().map(Spanned::span)),
+        ];
+        let mut given = given
+            .into_iter()
+            .filter_map(|(key, span)| Some((key, span?)));
+        let Some((first, _)) = given.next() else {
+            return;
+        };
+        for (key, span) in given {
+            self.refuse_both(first, key, span);
+        }
+    }
+
+    fn refuse_no_work(&mut self) {
+        // A `command` of the wrong type was complained about already.
+        self.is_sound = false;
+        let is_known = self
+            .faults
+            .of(Level::Error)
+            .iter()
+            .any(|fault| fault.job.as_ref() == Some(self.name.get_ref()));
+        if !is_known {
+            let hint = "add `command = [\"/path/to/program\", \"argument\"]`, or `shell = \"…\"`, or `sql = \"…\"`";
+            self.error(self.name.span(), "it does nothing", Some(hint.to_owned()));
+        }
+    }
+
+    /// A command beside the work, such as `ready`.
+    pub(super) fn beside(&mut self, key: &str, work: &Spanned<RawWork>) -> Option<Work> {
+        match work.get_ref() {
+            RawWork::Shell(script) => Some(Work::Shell(script.clone())),
+            RawWork::Command(words) if words.is_empty() => {
+                self.error(work.span(), format!("`{key}` names no program"), None);
                 None
             }
+            RawWork::Command(words) => Some(Work::Command(
+                words.iter().map(|word| word.get_ref().clone()).collect(),
+            )),
         }
     }
 
@@ -128,16 +155,7 @@ impl Builder<'_> {
 
     fn ready(&mut self, raw: &RawJob) -> Option<Ready> {
         let ready = raw.ready.as_ref()?;
-        let work = match ready.get_ref() {
-            RawWork::Shell(script) => Work::Shell(script.clone()),
-            RawWork::Command(words) if words.is_empty() => {
-                self.error(ready.span(), "`ready` names no program", None);
-                return None;
-            }
-            RawWork::Command(words) => {
-                Work::Command(words.iter().map(|word| word.get_ref().clone()).collect())
-            }
-        };
+        let work = self.beside("ready", ready)?;
         Some(Ready {
             work,
             timeout: self

@@ -154,19 +154,6 @@ impl Builder<'_> {
         }
     }
 
-    /// Where a part of a value stands in the file, if the value is written without escapes.
-    fn within(&self, text: &Text, part: &Range<usize>) -> Range<usize> {
-        let span = text.span();
-        let written = &self.faults.text()[span.clone()];
-        match written.find(text.get_ref().as_str()) {
-            Some(offset) if !text.get_ref().is_empty() => {
-                let start = span.start + offset;
-                start + part.start..start + part.end
-            }
-            Some(_) | None => span,
-        }
-    }
-
     /// The interval; none if its pace or its anchor is faulty, or the anchor missing.
     fn interval(&mut self, every: &Text, anchor: Option<&Text>) -> Option<Interval> {
         let pace = match Pace::parse(every.get_ref()) {

@@ -145,6 +145,12 @@ impl Reader<'_> {
         match key.get_ref().as_str() {
             "command" => job.command = self.argv(value),
             "shell" => job.shell = self.text("shell", value, "\"cd /srv/app && ./report\""),
+            "sql" => job.sql = self.text("sql", value, "\"DELETE FROM visits WHERE at < :slot\""),
+            "items" => job.items = self.text("items", value, "\"SELECT id FROM accounts\""),
+            "items_command" => {
+                job.items_command = self.work("items_command", value, "[\"bin/accounts\"]");
+            }
+            "items_scope" => job.items_scope = self.text("items_scope", value, "\"job\""),
             "schedule" => job.schedule = self.texts("schedule", value, "\"0 3 * * *\""),
             "every" => job.every = self.duration("every", value),
             "anchor" => job.anchor = self.date_time("anchor", value),
@@ -190,13 +196,18 @@ impl Reader<'_> {
             "env_file" => job.env_file = self.text("env_file", value, "\"secrets.env\""),
             "umask" => job.umask = self.text("umask", value, "\"0027\""),
             "nice" => job.nice = self.integer("nice", value),
-            "ready" => job.ready = self.ready(value),
+            "ready" => job.ready = self.work("ready", value, "[\"pg_isready\"]"),
             "ready_timeout" => job.ready_timeout = self.duration("ready_timeout", value),
             "ready_every" => job.ready_every = self.duration("ready_every", value),
             "output" => job.output = self.text("output", value, "\"on_failure\""),
             "output_file" => {
                 job.output_file = self.text("output_file", value, "\"/var/log/{job}.log\"");
             }
+            "concurrency" => job.concurrency = self.integer("concurrency", value),
+            "batch" => job.batch = self.integer("batch", value),
+            "rate" => job.rate = self.text("rate", value, "\"10/s\""),
+            "expect_rows" => job.expect_rows = self.rows("expect_rows", value),
+            "runners" => job.runners = self.text("runners", value, "\"many\""),
             other => {
                 let hint =
                     did_you_mean(other, JOB_KEYS).map(|near| format!("did you mean `{near}`?"));

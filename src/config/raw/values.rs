@@ -160,15 +160,20 @@ impl Reader<'_> {
         parsed.map(|parsed| Spanned::new(value.span(), parsed))
     }
 
-    /// A command to wait for: an array of words, or a text for the shell.
-    pub(super) fn ready(&mut self, value: &Spanned<DeValue<'_>>) -> Option<Spanned<RawWork>> {
+    /// A command beside the work: an array of words, or a text for the shell.
+    pub(super) fn work(
+        &mut self,
+        key: &str,
+        value: &Spanned<DeValue<'_>>,
+        example: &str,
+    ) -> Option<Spanned<RawWork>> {
         if let Some(script) = value.get_ref().as_str() {
             return Some(Spanned::new(
                 value.span(),
                 RawWork::Shell(script.to_owned()),
             ));
         }
-        let words = self.texts("ready", value, "[\"pg_isready\"]")?;
+        let words = self.texts(key, value, example)?;
         Some(Spanned::new(value.span(), RawWork::Command(words)))
     }
 
@@ -192,6 +197,20 @@ impl Reader<'_> {
                 .filter_map(|item| self.integer(key, item))
                 .collect(),
         )
+    }
+
+    /// A number of rows, or from how many to how many, as text.
+    pub(super) fn rows(&mut self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Text> {
+        if value.get_ref().as_integer().is_some() {
+            let number = self.integer(key, value)?;
+            return Some(Spanned::new(value.span(), number.get_ref().to_string()));
+        }
+        let Some(text) = value.get_ref().as_str() else {
+            let hint = Some(format!("for example `{key} = 1` or `{key} = \"0-1\"`"));
+            self.wrong_type(key, value, "a number of rows", hint);
+            return None;
+        };
+        Some(Spanned::new(value.span(), text.to_owned()))
     }
 
     /// A date-time, quoted or as TOML's own type.

@@ -15,14 +15,7 @@ fn timetable(lines: &str) -> Timetable {
 /// The warnings of a file as of 2026-11-30, as `line:column message (hint)`.
 fn warnings(mut config: Config) -> Vec<String> {
     config.look_ahead(now());
-    let located = serde_json::to_value(config.faults.located(Level::Warning)).expect("JSON");
-    let said = located.as_array().expect("a list").iter();
-    said.map(|fault| {
-        let text = |key: &str| fault[key].as_str().unwrap_or("-").to_owned();
-        let (message, hint) = (text("message"), text("hint"));
-        format!("{}:{} {message} ({hint})", fault["line"], fault["column"])
-    })
-    .collect()
+    said(&config.faults, Level::Warning)
 }
 
 /// A file with one daily job that leaves out the days of `days.txt`, which is beside it.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::domain::due::testing::{job, task};
 use crate::domain::schedule::testing::zone;
-use crate::domain::state::{Spec, Version};
+use crate::domain::state::{Pause, Spec, Version};
 
 fn at(text: &str) -> Instant {
     text.parse().expect("an instant")
@@ -246,4 +246,88 @@ fn a_paused_job_settles_who_was_lost_and_starts_nothing() {
         (decision.recovered.len(), decision.claim, decision.plan),
         (1, None, None)
     );
+}
+
+/// An ad-hoc task that is due then.
+fn ad_hoc(due_at: &str) -> Task {
+    Task {
+        slot: None,
+        key: "order-17".into(),
+        due_at: at(due_at),
+        trigger: Trigger::Enqueue,
+        ..task(8, at(due_at))
+    }
+}
+
+#[test]
+fn ad_hoc_tasks_come_when_no_slot_does() {
+    let mut job = job("0 * * * *", "UTC");
+    job.catch_up.policy = Policy::Each;
+    let mut state = known(&job, "2026-05-05T06:00:00Z");
+    state.ad_hoc = Some(ad_hoc("2026-05-05T05:00:00Z"));
+    let decision = ask(&job, &state, "2026-05-05T07:00:10Z");
+    assert_eq!(decision.claim, Some(Claim::Planned(0)));
+    let decision = ask(&job, &state, "2026-05-05T06:30:00Z");
+    assert_eq!(decision.claim, Some(Claim::AdHoc));
+    state.pause = Some(Pause::by_failures(at("2026-05-05T06:00:00Z")));
+    assert_eq!(ask(&job, &state, "2026-05-05T06:30:00Z").claim, None);
+}
+
+#[test]
+fn the_retry_of_an_ad_hoc_task_is_waited_for_if_it_is_soon() {
+    let job = job("0 6 * * *", "UTC");
+    let mut state = known(&job, "2026-05-05T06:00:00Z");
+    let tried = Task {
+        runs: 1,
+        ..ad_hoc("2026-05-05T07:00:30Z")
+    };
+    state.ad_hoc = Some(tried.clone());
+    let decision = ask(&job, &state, "2026-05-05T07:00:00Z");
+    let wait = Then::Wait {
+        until: tried.due_at,
+        what: Awaited::Retry,
+    };
+    assert_eq!((decision.claim, decision.then), (None, wait));
+    for later in [
+        // Never tried: it is for another start.
+        ad_hoc("2026-05-05T07:00:30Z"),
+        Task {
+            is_snoozed: true,
+            ..tried.clone()
+        },
+        Task {
+            due_at: at("2026-05-05T08:00:00Z"),
+            ..tried
+        },
+    ] {
+        state.ad_hoc = Some(later);
+        let decision = ask(&job, &state, "2026-05-05T07:00:00Z");
+        assert_eq!((decision.claim, decision.then), (None, Then::Done));
+    }
+}
+
+#[test]
+fn an_item_that_was_lost_is_no_slot_to_go_on_with() {
+    let mut job = job("0 * * * *", "UTC");
+    job.catch_up.policy = Policy::Each;
+    let mut state = known(&job, "2026-05-05T06:00:00Z");
+    let item = Task {
+        key: "7".into(),
+        ..task(9, at("2026-05-05T06:00:00Z"))
+    };
+    state.left = vec![Left {
+        task: item,
+        run: Some("r".into()),
+    }];
+    let decision = ask(&job, &state, "2026-05-05T06:30:00Z");
+    assert_eq!((decision.claim, decision.then), (None, Then::LookAgain));
+    assert_eq!(decision.recovered.len(), 1);
+}
+
+#[test]
+fn a_slot_that_has_its_items_is_not_taken_in_by_a_newer_one() {
+    let mut task = task(1, at("2026-05-05T06:00:00Z"));
+    assert!(is_foldable(&task));
+    task.items = Some(0);
+    assert!(!is_foldable(&task));
 }

@@ -1,7 +1,9 @@
 //! Real children: what a command finds, how its tree is ended, what is kept of it.
 
 mod crash;
+mod files;
 mod start;
+mod together;
 mod tree;
 
 use std::ffi::OsString;
@@ -19,6 +21,7 @@ fn command(argv: &[&str]) -> Command {
     Command {
         argv: argv.iter().map(OsString::from).collect(),
         env: vec![("PATH".into(), PATH.into())],
+        stdin: None,
         cwd: None,
         timeout: None,
         kill_after: Duration::from_secs(20),
@@ -26,6 +29,7 @@ fn command(argv: &[&str]) -> Command {
         umask: None,
         nice: None,
         output_file: None,
+        stdout_file: None,
         output_keep: 4096,
         secrets: Secrets::default(),
     }

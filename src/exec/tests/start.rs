@@ -212,3 +212,32 @@ fn a_leash_that_ends_takes_the_tree_with_it() {
     assert!(matches!(ended.how, How::LockLost), "{:?}", ended.how);
     assert!(ended.duration < Duration::from_secs(10));
 }
+
+#[test]
+fn a_payload_arrives_whole_and_a_second_time_as_well() {
+    let payload: Vec<u8> = (0..=250).cycle().take(1024 * 1024).collect();
+    let mut command = command(&["cat"]);
+    command.stdin = Some(payload.clone());
+    command.output_keep = 2 * payload.len();
+    for _ in 0..2 {
+        assert!(run(&command).output.bytes == payload);
+    }
+}
+
+#[test]
+fn a_payload_that_nobody_reads_holds_nobody_up() {
+    let mut command = shell("exec <&-; exit 3");
+    command.stdin = Some(vec![b'x'; 1024 * 1024]);
+    let ended = run(&command);
+    assert_eq!(ended.exit, Some(Exit::Code(3)));
+    assert!(matches!(ended.how, How::Exited));
+}
+
+#[test]
+fn an_empty_payload_is_an_empty_file_and_none_is_the_null_device() {
+    let mut command = shell("readlink /proc/$$/fd/0; cat; [ -c /dev/stdin ] && echo device");
+    assert_eq!(text(&run(&command)), "/dev/null\ndevice\n");
+    command.stdin = Some(Vec::new());
+    let found = text(&run(&command));
+    assert!(found.ends_with("jobrun-payload (deleted)\n"), "{found}");
+}

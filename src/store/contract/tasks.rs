@@ -27,7 +27,7 @@ fn enqueue(bench: &mut Bench, keys: &[&str], again: bool, now: &str) -> Vec<(boo
         .collect()
 }
 
-fn retry(bench: &mut Bench, which: &Which, now: &str) -> Changed {
+fn retry(bench: &mut Bench, which: &ToRetry, now: &str) -> Changed {
     bench.store.retry("j", which, &event(now)).expect("asked")
 }
 
@@ -48,7 +48,9 @@ fn claim(bench: &mut Bench, fence: i64, slot: Option<&str>, now: &str) -> Option
             limit: 1,
             shard: None,
         },
+        at: at(now),
         fence: Some(fence),
+        drain: "drain".into(),
         run: format!("item-run-{}", bench.starts),
         token: format!("item-token-{}", bench.starts),
         runner: Runner {
@@ -194,7 +196,7 @@ pub(super) fn a_task_that_is_over_is_opened_once_more_if_asked(bench: &mut Bench
 pub(super) fn a_failed_slot_is_tried_again_with_all_its_attempts(bench: &mut Bench) {
     let mut job = seen(bench);
     job.retry.delays = vec![std::time::Duration::from_secs(3600)];
-    let slot = Which::Slot(at(TEN));
+    let slot = ToRetry::Slot(at(TEN));
     assert_eq!(retry(bench, &slot, NOW).status, None, "not planned yet");
     let first = bench.owed(&job, NOW).claimed.expect("a run");
     let busy = retry(bench, &slot, NOW);
@@ -227,7 +229,7 @@ pub(super) fn a_slot_that_is_tried_again_is_not_folded(bench: &mut Bench) {
     bench.owed(&job, "2026-05-05T09:30:00Z");
     let first = bench.owed(&job, NOW).claimed.expect("a run");
     bench.finish(&job, &first, Outcome::Failed, NOW);
-    assert_eq!(retry(bench, &Which::Slot(at(TEN)), LATER).count, 1);
+    assert_eq!(retry(bench, &ToRetry::Slot(at(TEN)), LATER).count, 1);
     for hour in ["10", "11"] {
         let claimed = bench.owed(&job, "2026-05-05T11:00:01Z").claimed;
         let claimed = claimed.expect("a run");
@@ -236,7 +238,7 @@ pub(super) fn a_slot_that_is_tried_again_is_not_folded(bench: &mut Bench) {
         bench.finish(&job, &claimed, Outcome::Succeeded, "2026-05-05T11:00:02Z");
     }
     assert_eq!(bench.statuses(&job), [Status::Succeeded; 2]);
-    let done = retry(bench, &Which::Slot(at(TEN)), LATER);
+    let done = retry(bench, &ToRetry::Slot(at(TEN)), LATER);
     assert_eq!((done.count, done.status), (0, Some(Status::Succeeded)));
 }
 
@@ -246,7 +248,7 @@ pub(super) fn an_item_that_is_tried_again_opens_its_slot(bench: &mut Bench) {
     end_item(bench, &job, &own, Outcome::Failed, NOW);
     end_item(bench, &job, &own, Outcome::Succeeded, NOW);
     assert_eq!(end_slot(bench, &own, NOW).0, Status::Failed);
-    let item = |key: &str| Which::Item(at(TEN), key.into());
+    let item = |key: &str| ToRetry::Item(at(TEN), key.into());
     assert_eq!(
         retry(bench, &item("y"), LATER).status,
         Some(Status::Succeeded)
@@ -269,7 +271,7 @@ pub(super) fn an_item_that_is_tried_again_is_not_missed_by_the_run_of_its_slot(b
     let job = seen(bench);
     let own = fan_out(bench, &job, "x\n");
     end_item(bench, &job, &own, Outcome::Failed, NOW);
-    let changed = retry(bench, &Which::Slot(at(TEN)), LATER);
+    let changed = retry(bench, &ToRetry::Slot(at(TEN)), LATER);
     assert_eq!(
         (changed.count, changed.busy),
         (1, 1),
@@ -289,7 +291,7 @@ pub(super) fn a_slot_that_waits_for_its_items_is_due_with_them(bench: &mut Bench
     end_item(bench, &job, &own, Outcome::Failed, NOW);
     assert_eq!(end_slot(bench, &own, NOW).0, Status::Pending);
     assert!(bench.owed(&job, LATER).claimed.is_none());
-    assert_eq!(retry(bench, &Which::Slot(at(TEN)), LATER).count, 2);
+    assert_eq!(retry(bench, &ToRetry::Slot(at(TEN)), LATER).count, 2);
     let again = bench.owed(&job, LATER).claimed.expect("the slot");
     for key in ["x", "y"] {
         let item = claim(bench, again.fence, Some(TEN), LATER).expect("an item");
@@ -313,15 +315,15 @@ pub(super) fn all_that_failed_is_tried_again_but_for_runs_by_hand(bench: &mut Be
     end_item(bench, &job, &own, Outcome::Failed, NOW);
     end_item(bench, &job, &own, Outcome::Failed, NOW);
     assert_eq!(end_slot(bench, &own, NOW).0, Status::Failed);
-    let changed = retry(bench, &Which::Failed, LATER);
+    let changed = retry(bench, &ToRetry::Failed, LATER);
     assert_eq!(
         (changed.count, changed.status),
         (3, None),
         "two items and a task"
     );
-    assert_eq!(retry(bench, &Which::Failed, LATER).count, 0);
+    assert_eq!(retry(bench, &ToRetry::Failed, LATER).count, 0);
     assert_eq!(bench.statuses(&job), [Status::Pending]);
-    let by_name = retry(bench, &Which::AdHoc(by_hand.task.key), LATER);
+    let by_name = retry(bench, &ToRetry::AdHoc(by_hand.task.key), LATER);
     assert_eq!(by_name.count, 1, "unless it is named");
 }
 
@@ -330,7 +332,7 @@ pub(super) fn a_task_that_somebody_is_at_is_left_alone(bench: &mut Bench) {
     let now = "2026-05-05T09:40:00Z";
     enqueue(bench, &["a"], false, now);
     let claimed = drained(bench, &job, now).expect("a task");
-    let named = Which::AdHoc("a".into());
+    let named = ToRetry::AdHoc("a".into());
     for changed in [retry(bench, &named, now), skip(bench, "a", now)] {
         assert_eq!(
             (changed.count, changed.busy, changed.status),
@@ -364,7 +366,7 @@ pub(super) fn a_task_that_became_moot_is_left_out(bench: &mut Bench) {
         enqueue(bench, &["a"], false, now),
         [(false, Status::Skipped)]
     );
-    let named = Which::AdHoc("a".into());
+    let named = ToRetry::AdHoc("a".into());
     let refused = retry(bench, &named, now);
     assert_eq!((refused.count, refused.status), (0, Some(Status::Skipped)));
 }

@@ -80,6 +80,7 @@ CREATE TABLE jobrun.run (
     tz_version   text NOT NULL,
     fence        bigint NOT NULL,
     lease        text,
+    drain        text,
     items_done   bigint,
     items_failed bigint,
     output       bytea,
@@ -90,8 +91,10 @@ CREATE TABLE jobrun.run (
     killed       boolean NOT NULL DEFAULT false,
     note         text
 );
-CREATE INDEX run_job ON jobrun.run (job, seq);
-CREATE INDEX run_outcome ON jobrun.run (job, outcome, seq);
+-- Of many tasks each may have a run, which is part of another one, the drain.
+CREATE INDEX run_job ON jobrun.run (job, seq) WHERE drain IS NULL;
+CREATE INDEX run_outcome ON jobrun.run (job, outcome, seq) WHERE drain IS NULL;
+CREATE INDEX run_item ON jobrun.run (job, outcome, seq) WHERE drain IS NOT NULL;
 CREATE INDEX run_slot ON jobrun.run (job, slot, seq) WHERE slot IS NOT NULL;
 
 CREATE TABLE jobrun.skip (

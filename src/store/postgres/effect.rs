@@ -322,6 +322,17 @@ fn run_one(
     Ok(touched)
 }
 
+/// Why a statement could not be run as it is now.
+pub(super) fn doubts(session: &mut Session, statement: &Statement) -> Answer<Option<String>> {
+    match session.client.prepare(&statement.text) {
+        Ok(_) => Ok(None),
+        Err(error) => match fault_in(statement, error) {
+            Fault::Work(trouble) => Ok(Some(trouble.text)),
+            fault => Err(fault),
+        },
+    }
+}
+
 /// What the server says of a statement of the job; that the connection is gone is not the statement's fault.
 pub(super) fn fault_in(statement: &Statement, error: postgres::Error) -> Fault {
     let canceled = error.code() == Some(&SqlState::QUERY_CANCELED);

@@ -53,10 +53,19 @@ fn late(session: &mut Session, finish: &Finish) -> Answer<Recorded> {
             update: None,
         });
     }
+    // Its SQL was done and recorded, and only the answer was lost.
+    let succeeded = "SELECT FROM jobrun.run WHERE id = $1 AND outcome = 'succeeded'";
+    if !session.query(succeeded, &[text(&finish.run)])?.is_empty() {
+        return Ok(Recorded::CompletedEarly);
+    }
     // Since then it may have been opened once more.
     let completed = "SELECT FROM jobrun.task WHERE id = $1 AND claim_token = $2 AND status IN ('succeeded', 'pending')";
     let rows = session.query(completed, &[number(&finish.task), text(&finish.token)])?;
     if rows.is_empty() {
+        // Its task is whose lock it is now; whoever took the run for lost did not know that it lives.
+        if finish.outcome == Outcome::LockLost {
+            update_run(session, finish, "", "outcome IN ('running', 'lost')", &[])?;
+        }
         return Ok(Recorded::TooLate);
     }
     let early = Finish {
@@ -122,7 +131,7 @@ fn write_run(session: &mut Session, finish: &Finish, start: &str) -> Answer<bool
 /// Puts the task where the run leads and writes the end of the run; `false` if the attempt is no longer the current one,
 /// or the lease another's.
 fn write(session: &mut Session, finish: &Finish, start: &str) -> Answer<bool> {
-    let first = "WITH lease AS MATERIALIZED (SELECT FROM jobrun.lease l JOIN jobrun.task t ON t.job = l.name
+    let first = "WITH lease AS MATERIALIZED (SELECT FROM jobrun.lease l JOIN jobrun.task t ON l.name IN (t.job, t.claim_lease)
                    WHERE t.id = $18 AND (l.fence = $19 OR l.holder = $20) FOR SHARE OF l),
                task AS (UPDATE jobrun.task SET status = $21, reason = $22, due_at = $23, attempts = $24,
                    interruptions = $25, completed_at = $26, last_error = $27, claim_token = NULL, claim_lease = NULL,

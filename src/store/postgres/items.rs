@@ -257,6 +257,26 @@ fn pick(
     Ok(picked)
 }
 
+/// Whether there is a task of the slot, or an ad-hoc one, that is due and that nobody is at.
+pub(super) fn has_due(
+    session: &mut Session,
+    job: &str,
+    slot: Option<Instant>,
+    take: &Take,
+) -> Answer<bool> {
+    let (due_at, id) = place(take);
+    let limit = 1_i64;
+    let values: [Bound<'_>; 6] = [
+        text(&job),
+        time(&slot),
+        time(&take.now),
+        time(&due_at),
+        number(&id),
+        number(&limit),
+    ];
+    Ok(!session.query(&due(slot, take), &values)?.is_empty())
+}
+
 /// The place after which tasks are taken.
 fn place(take: &Take) -> (Instant, i64) {
     let first = (Instant::UNIX_EPOCH, i64::MIN);
@@ -562,7 +582,8 @@ pub(super) fn claim(session: &mut Session, claim: &ItemClaim) -> Answer<Option<C
         return Ok(None);
     };
     let claimed = claim.claimed(task);
-    Ok(step::claim_item(session, claim, &claimed)?.then_some(claimed))
+    let fence = step::claim_item(session, claim, &claimed)?;
+    Ok(fence.map(|fence| Claimed { fence, ..claimed }))
 }
 
 /// How the items of a slot stand.

@@ -162,7 +162,7 @@ impl Heart {
                 }
             }
             Ok(false) => {
-                self.end("another start has taken it over");
+                self.end("another start has taken it over, or `jobrun unlock` has freed it");
             }
             Err(fault) => self.lost_session(fault),
         }

@@ -13,7 +13,7 @@ use super::keeper;
 use super::line::Server;
 use super::session::{Answer, Fault, Session, no_row, number, text, texts};
 use crate::domain::schedule::Instant;
-use crate::store::{Holding, Lock, Locking, Runner};
+use crate::store::{Claimer, Holding, Lock, Locking, Runner, SHARED};
 
 /// A holder that was not heard of for so long is waited for, not called busy.
 const SILENT: Duration = Duration::from_secs(10);
@@ -49,10 +49,13 @@ struct Row {
 
 /// Leases that run, in the order of `names`.
 fn running(session: &mut Session, names: &Vec<String>) -> Answer<Vec<Row>> {
-    let sql = "SELECT name, host, pid, run_id, date_trunc('milliseconds', taken_at) AS since, place,
+    // A claim writes its run to the lease of the job; that of a group has the same holder.
+    let sql = "SELECT name, host, pid, date_trunc('milliseconds', taken_at) AS since, place,
+                      coalesce(run_id, (SELECT own.run_id FROM jobrun.lease own
+                                        WHERE own.holder = l.holder AND own.run_id IS NOT NULL LIMIT 1)) AS run_id,
                       (extract(epoch FROM clock_timestamp() - beat_at) * 1000)::bigint AS silent_ms,
                       (extract(epoch FROM lease_until - clock_timestamp()) * 1000)::bigint AS left_ms
-               FROM jobrun.lease WHERE name = ANY($1) AND lease_until > clock_timestamp()
+               FROM jobrun.lease l WHERE name = ANY($1) AND lease_until > clock_timestamp()
                ORDER BY array_position($1, name)";
     session.rows(sql, &[texts(names)])
 }
@@ -61,6 +64,22 @@ fn running(session: &mut Session, names: &Vec<String>) -> Answer<Vec<Row>> {
 pub(super) fn holding(session: &mut Session, name: &str) -> Answer<Option<Holding>> {
     let rows = running(session, &vec![name.to_owned()])?;
     Ok(rows.into_iter().next().map(|row| row.holding))
+}
+
+/// Those who share a job's work and live: each has a lease of its own.
+pub(super) fn claimers(session: &mut Session, job: &str) -> Answer<Vec<Claimer>> {
+    let sql = "SELECT name FROM jobrun.lease WHERE starts_with(name, $1) AND lease_until > clock_timestamp()";
+    let first = format!("{job}{SHARED}");
+    let rows = session.query(sql, &[text(&first)])?;
+    rows.iter()
+        .map(|row| {
+            Ok(Claimer {
+                name: row.try_get(0)?,
+                process: None,
+                is_held: true,
+            })
+        })
+        .collect()
 }
 
 /// Looks at the leases before any lock is touched.
@@ -217,12 +236,15 @@ fn columns(locks: &[Lock]) -> (Vec<String>, Vec<String>) {
 
 /// Gives up all locks of the session and the leases of `start`.
 pub(super) fn give_back(session: &mut Session, start: &str) -> Answer<()> {
-    // The commit is not waited for: lost with a crash of the server, the lease runs out.
-    let sql = "WITH leases AS (
+    // The commit is not waited for: lost with a crash of the server, the lease runs out. Of those who share a job's work
+    // nobody asks again.
+    let sql = "WITH shared AS (
+                   DELETE FROM jobrun.lease WHERE holder = $1 AND strpos(name, $2) > 0),
+               leases AS (
                    UPDATE jobrun.lease SET lease_until = clock_timestamp(), run_id = NULL
-                   WHERE holder = $1 AND lease_until > clock_timestamp() RETURNING 1)
+                   WHERE holder = $1 AND strpos(name, $2) = 0 AND lease_until > clock_timestamp() RETURNING 1)
                SELECT pg_advisory_unlock_all(), (SELECT count(*) FROM leases), set_config('synchronous_commit', 'off', true)";
-    session.query(sql, &[text(&start)])?;
+    session.query(sql, &[text(&start), text(&SHARED)])?;
     Ok(())
 }
 

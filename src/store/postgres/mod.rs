@@ -5,6 +5,8 @@
 
 mod asking;
 mod by_hand;
+mod check;
+mod checkpoint;
 pub mod connect;
 mod effect;
 mod finish;
@@ -34,25 +36,29 @@ use uuid::Uuid;
 
 use super::work::{Effect, Generated, Generation, ItemClaim, Miss, Performed, Take, Taken, Watch};
 use super::{
-    AtWork, Changed, Claimed, Enqueued, Event, Finish, Holding, Locked, Locking, Look, NewTask,
-    Position, Recorded, Run, SlotTask, Step, Stepped, Store, StoreError, Summary, Told, Which,
+    AtWork, Changed, Claimed, Claimer, Enqueued, Event, Finish, Holding, Locked, Locking, Look,
+    NewTask, Position, Recorded, Run, SlotTask, Step, Stepped, Store, StoreError, Summary, ToRetry,
+    Told, Which,
 };
 use crate::clock::since_boot;
 use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
+use crate::domain::sql::Statement;
 use crate::domain::state::{Pause, SkipRange, State, Task, Version};
 use crate::plain;
+pub use check::check;
 use hand::Hand;
 pub use hand::Stop;
 pub use keeper::Keeper;
 pub(super) use keeper::NOT_REACHED;
 use line::{Line, Server};
-pub use open::check;
 pub(super) use session::DEFAULT_SCHEMA;
 use session::{Fault, Session};
 
 /// How long the server's clock is taken to go on as the host's does before it is read again.
 const CLOCK_TRUST: Duration = Duration::from_secs(1);
+/// How long one try to write a result may take for whoever tries again: what it wrote after all is known by its end.
+const RESULT_LIMIT: Duration = Duration::from_secs(10);
 
 /// An open PostgreSQL store.
 pub struct Postgres {
@@ -150,9 +156,27 @@ impl Store for Postgres {
         )
     }
 
+    fn claimers(&mut self, job: &str) -> Result<Vec<Claimer>, StoreError> {
+        let job = job.to_owned();
+        self.ask(move |session| lease::claimers(session, &job))
+    }
+
     fn add_note(&mut self, run: &str, note: &str) -> Result<bool, StoreError> {
         let (run, note) = (run.to_owned(), note.to_owned());
         self.write(move |session| finish::add_note(session, &run, &note))
+    }
+
+    fn set_checkpoint(&mut self, token: &str, value: Option<&str>) -> Result<bool, StoreError> {
+        let (token, value) = (token.to_owned(), value.map(str::to_owned));
+        // Set twice is set: it may be asked for again should the session turn out to be gone.
+        self.ask(move |session| {
+            session.write(|session| checkpoint::set(session, &token, value.as_deref()))
+        })
+    }
+
+    fn checkpoint(&mut self, token: &str) -> Result<Option<String>, StoreError> {
+        let token = token.to_owned();
+        self.ask(move |session| checkpoint::get(session, &token))
     }
 
     fn add_event(&mut self, job: &str, event: &Event) -> Result<(), StoreError> {
@@ -185,14 +209,18 @@ impl Store for Postgres {
 
     fn finish(&mut self, finish: &Finish) -> Result<Recorded, StoreError> {
         let (finish, holder) = (finish.clone(), self.holder.clone());
+        let limit = self.patience.map(|_| RESULT_LIMIT);
+        self.hand.within(limit);
         // One statement, where its session makes that a transaction of the right kind and nothing else depends on it.
-        self.ask(move |session| {
-            if session.is_own && finish.pause_after.is_none() {
+        let finished = self.ask(move |session| {
+            if session.is_own && finish.pause_after.is_none() && finish.drained.is_none() {
                 finish::finish(session, &finish, &holder)
             } else {
                 session.write(|session| finish::finish(session, &finish, &holder))
             }
-        })
+        });
+        self.hand.within(None);
+        finished
     }
 
     fn perform(
@@ -203,6 +231,11 @@ impl Store for Postgres {
         watch: &Watch,
     ) -> Result<Performed, StoreError> {
         items::perform(self, effect, claimed, finish, watch)
+    }
+
+    fn doubts(&mut self, statement: &Statement) -> Result<Option<String>, StoreError> {
+        let statement = statement.clone();
+        self.ask(move |session| effect::doubts(session, &statement))
     }
 
     fn generate(
@@ -230,6 +263,16 @@ impl Store for Postgres {
     fn claim_item(&mut self, claim: &ItemClaim) -> Result<Option<Claimed>, StoreError> {
         let claim = claim.clone();
         self.write(move |session| items::claim(session, &claim))
+    }
+
+    fn has_due(
+        &mut self,
+        job: &str,
+        slot: Option<Instant>,
+        take: &Take,
+    ) -> Result<bool, StoreError> {
+        let (job, take) = (job.to_owned(), *take);
+        self.ask(move |session| items::has_due(session, &job, slot, &take))
     }
 
     fn task(&mut self, id: i64) -> Result<Option<Task>, StoreError> {
@@ -288,7 +331,7 @@ impl Store for Postgres {
         self.write_again(move |session| tasks::enqueue(session, &job, &tasks, again, &event))
     }
 
-    fn retry(&mut self, job: &str, which: &Which, event: &Event) -> Result<Changed, StoreError> {
+    fn retry(&mut self, job: &str, which: &ToRetry, event: &Event) -> Result<Changed, StoreError> {
         let (job, which, event) = (job.to_owned(), which.clone(), event.clone());
         self.write_again(move |session| tasks::retry(session, &job, &which, &event))
     }
@@ -311,11 +354,11 @@ impl Store for Postgres {
         &mut self,
         job: &str,
         limit: u32,
-        failed_only: bool,
+        which: Which,
         with_output: bool,
     ) -> Result<Vec<Run>, StoreError> {
         let job = job.to_owned();
-        self.ask(move |session| read::history(session, &job, limit, failed_only, with_output))
+        self.ask(move |session| read::history(session, &job, limit, which, with_output))
     }
 
     fn run(&mut self, id_prefix: &str, limit: u32) -> Result<Vec<(String, Run)>, StoreError> {

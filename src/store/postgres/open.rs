@@ -23,8 +23,6 @@ const MIGRATIONS: [&str; 1] = [include_str!("001_core.sql")];
 const OLDEST_WRITER: &str = "0.1.0";
 /// The oldest server with all that is used here: `tcp_user_timeout`, MATERIALIZED.
 const OLDEST_SERVER: i32 = 120_000;
-/// The oldest one that ends the session of a holder that is cut off by itself.
-const GOOD_SERVER: i32 = 140_000;
 /// How long a single server is given to let us in.
 const OPEN_LIMIT: Duration = Duration::from_secs(7);
 /// A host whose clock is further off than this is told so.
@@ -40,7 +38,7 @@ pub(super) struct Found {
     /// How texts are stored.
     encoding: String,
     /// None if there is no store yet.
-    schema: Option<Schema>,
+    pub(super) schema: Option<Schema>,
 }
 
 /// The first thing asked in a session. Nobody is between us and the server if the session has the mark it was asked for
@@ -122,7 +120,9 @@ impl Postgres {
             made.refuse_newer(&place)?;
             made.refuse_other(&place, environment)?;
         }
-        warn_of_skew(found.now);
+        if let Some(skew) = skew(found.now) {
+            tracing::warn!("{skew}");
+        }
         Ok(store)
     }
 
@@ -143,7 +143,7 @@ impl Postgres {
     }
 
     /// A session, and what there is.
-    fn connect(database: &Database, stop: Stop) -> Result<(Self, Found), StoreError> {
+    pub(super) fn connect(database: &Database, stop: Stop) -> Result<(Self, Found), StoreError> {
         let server = Server {
             settings: database.settings.clone(),
             schema: database.schema.clone(),
@@ -196,7 +196,7 @@ impl Postgres {
 }
 
 /// Nobody tells a reading command to stop but by ending it.
-fn never() -> Stop {
+pub(super) fn never() -> Stop {
     Arc::new(|| false)
 }
 
@@ -243,62 +243,16 @@ fn migrate(session: &mut Session, schema: &str, environment: Option<&str>) -> An
     said(session)
 }
 
-fn warn_of_skew(server: Instant) {
+/// How far this host's clock is off, if that is worth saying.
+pub(super) fn skew(server: Instant) -> Option<String> {
     let skew = Utc::now() - server;
-    if skew.abs() > SKEW {
-        let seconds = skew.num_seconds().abs();
-        let side = if skew > TimeDelta::zero() {
-            "ahead of"
-        } else {
-            "behind"
-        };
-        tracing::warn!("this host's clock is {seconds} s {side} the database's, which slots go by");
-    }
-}
-
-/// What a look at the server is worth saying: why this user could not run jobs, and what the server lacks.
-pub fn check(
-    database: &Database,
-    environment: Option<&str>,
-) -> Result<(Option<StoreError>, Vec<String>), StoreError> {
-    let (mut store, found) = Postgres::connect(database, never())?;
-    store.refuse_pooler()?;
-    let place = store.server.place.clone();
-    let mut lacks = Vec::new();
-    if found.version < GOOD_SERVER {
-        lacks.push(format!(
-            "the server is PostgreSQL {}: before 14 it has no `idle_session_timeout`, so a host that is cut off or frozen \
-             may keep its session (not its lease) for longer",
-            found.version / 10_000
-        ));
-    }
-    if let Some(schema) = &found.schema {
-        schema.refuse_newer(&place)?;
-        schema.refuse_other(&place, environment)?;
-    }
-    let name = quoted(&database.schema);
-    let has_store = found.schema.is_some();
-    let schema = name.clone();
-    let may = store.ask(move |session| {
-        let sql = if has_store {
-            "SELECT has_schema_privilege($1::text::regnamespace::oid, 'USAGE') AND has_table_privilege($1 || '.task', 'INSERT, UPDATE')"
-        } else {
-            "SELECT coalesce(has_schema_privilege(to_regnamespace($1)::oid, 'CREATE'),
-                             has_database_privilege(current_database(), 'CREATE'))"
-        };
-        let rows = session.query(sql, &[text(&schema)])?;
-        let row = rows.first().ok_or_else(|| no_row("rights"))?;
-        Ok(row.try_get::<_, bool>(0)?)
-    })?;
-    let cannot = (!may).then(|| {
-        let message = if has_store {
-            format!("its role may not write the tables in the schema {name}")
-        } else {
-            format!("there is no store yet, and its role may not make the schema {name}")
-        };
-        StoreError::new(&place, message).hint(format!(
-            "the owner of the database can: `CREATE SCHEMA {name} AUTHORIZATION` and the role's name"
-        ))
-    });
-    Ok((cannot, lacks))
+    let seconds = skew.num_seconds().abs();
+    let side = if skew > TimeDelta::zero() {
+        "ahead of"
+    } else {
+        "behind"
+    };
+    (skew.abs() > SKEW).then(|| {
+        format!("this host's clock is {seconds} s {side} the database's, which slots go by")
+    })
 }

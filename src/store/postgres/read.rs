@@ -3,11 +3,11 @@
 use super::session::{Answer, Session, json, small, text, time};
 use crate::domain::schedule::Instant;
 use crate::domain::state::SkipRange;
-use crate::store::{Run, SlotTask, Summary};
+use crate::store::{Run, SlotTask, Summary, Which};
 
 /// The columns of a [`Run`] but its output.
 const RUN: &str = "id, slot, key, attempt, trigger, outcome, exit_code, signal, reason, started_at, finished_at, \
-                   duration_ms, host, pid, tz_version, fence, backend_pid, items_done, items_failed, stdout_bytes, \
+                   duration_ms, host, pid, tz_version, fence, backend_pid, drain, items_done, items_failed, stdout_bytes, \
                    stderr_bytes, leftovers, killed, note";
 
 pub(super) fn jobs(session: &mut Session) -> Answer<Vec<String>> {
@@ -18,12 +18,12 @@ pub(super) fn jobs(session: &mut Session) -> Answer<Vec<String>> {
 pub(super) fn summary(session: &mut Session, job: &str) -> Answer<Option<Summary>> {
     let newest = |what: &str, condition: &str| {
         format!(
-            "(SELECT {what} FROM jobrun.run r WHERE r.job = j.job AND {condition} ORDER BY seq DESC LIMIT 1)"
+            "(SELECT {what} FROM jobrun.run r WHERE r.job = j.job AND r.drain IS NULL AND {condition} ORDER BY seq DESC LIMIT 1)"
         )
     };
     let run = |condition: &str| {
         format!(
-            "(SELECT row_to_json(x) FROM (SELECT {RUN} FROM jobrun.run r WHERE r.job = j.job AND {condition}
+            "(SELECT row_to_json(x) FROM (SELECT {RUN} FROM jobrun.run r WHERE r.job = j.job AND r.drain IS NULL AND {condition}
                                           ORDER BY seq DESC LIMIT 1) x)"
         )
     };
@@ -50,7 +50,7 @@ pub(super) fn summary(session: &mut Session, job: &str) -> Answer<Option<Summary
             greatest({last_failed}, {last_timed_out}) AS last_failure
          FROM jobrun.job j, LATERAL (
             SELECT count(*) AS count, min(started_at) AS since FROM jobrun.run r
-            WHERE r.job = j.job AND r.outcome IN ('failed', 'timed_out') AND r.seq > coalesce({success}, 0)) failures
+            WHERE r.job = j.job AND r.drain IS NULL AND r.outcome IN ('failed', 'timed_out') AND r.seq > coalesce({success}, 0)) failures
          WHERE j.job = $1",
         running = run("r.outcome = 'running'"),
         last = run("r.outcome <> 'running'"),
@@ -97,15 +97,11 @@ pub(super) fn history(
     session: &mut Session,
     job: &str,
     limit: u32,
-    failed_only: bool,
+    which: Which,
     with_output: bool,
 ) -> Answer<Vec<Run>> {
-    let condition = if failed_only {
-        "outcome NOT IN ('succeeded', 'running', 'snoozed')"
-    } else {
-        "true"
-    };
-    let rest = format!("WHERE job = $1 AND {condition} ORDER BY seq DESC LIMIT $2");
+    let condition = which.condition("jobrun.run", '$');
+    let rest = format!("WHERE {condition} ORDER BY seq DESC LIMIT $2");
     let limit = i32::try_from(limit).unwrap_or(i32::MAX);
     let runs = runs(session, with_output, &rest, &[text(&job), small(&limit)])?;
     Ok(runs.into_iter().map(|(_, run)| run).collect())

@@ -17,10 +17,11 @@ pub(in crate::store) const DEFAULT_SCHEMA: &str = "jobrun";
 /// What holds in a session of ours whatever the defaults of its role and database are: commits are waited for,
 /// transactions see what others have committed, and nothing is waited for without end. A session that a frozen host
 /// leaves behind in a transaction is over long before its lease.
-const SETTINGS: [(&str, &str); 10] = [
+const SETTINGS: [(&str, &str); 11] = [
     ("synchronous_commit", "on"),
     ("default_transaction_isolation", "read committed"),
     ("default_transaction_read_only", "off"),
+    ("standard_conforming_strings", "on"),
     ("statement_timeout", "30s"),
     ("lock_timeout", "20s"),
     ("idle_in_transaction_session_timeout", "10s"),
@@ -328,7 +329,7 @@ fn server_error(place: &str, error: &postgres::Error) -> StoreError {
     said.is_passing = is_passing(error);
     match error.code() {
         Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => said.hint(
-            "the schema has to be the role's own: `CREATE SCHEMA … AUTHORIZATION …` by the database's owner",
+            "the schema has to be the role's own: `CREATE SCHEMA … AUTHORIZATION …` by the database's owner, or `ALTER SCHEMA … OWNER TO …`",
         ),
         Some(code) if *code == SqlState::READ_ONLY_SQL_TRANSACTION => said.hint(
             "it is a standby, or read-only: `target_session_attrs=read-write` finds the primary of several hosts",

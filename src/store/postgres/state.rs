@@ -2,7 +2,9 @@
 
 use serde::Deserialize;
 
-use super::session::{Answer, Session, flag, json, local, no_row, number, small, text, time};
+use super::session::{
+    Answer, Session, flag, json, local, no_row, number, small, text, texts, time,
+};
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Lookback, Pause, State, Task, Version};
 use crate::store::pauses::Pauses;
@@ -89,9 +91,11 @@ pub(super) fn busy_count(session: &mut Session, job: &str) -> Answer<u64> {
     Ok(count.unsigned_abs())
 }
 
-/// The newest run of task `t` that is marked as running.
-const RUNNING: &str = "(SELECT r.id FROM jobrun.run r WHERE r.job = $1 AND r.outcome = 'running' AND r.task_id = t.id \
-                       ORDER BY r.seq DESC LIMIT 1)";
+/// The newest run of task `t` of job `$1` that is marked as running.
+const RUNNING: &str = "coalesce((SELECT r.id FROM jobrun.run r WHERE r.job = $1 AND r.outcome = 'running' \
+     AND r.drain IS NULL AND r.task_id = t.id ORDER BY r.seq DESC LIMIT 1), \
+     (SELECT r.id FROM jobrun.run r WHERE r.job = $1 AND r.outcome = 'running' \
+     AND r.drain IS NOT NULL AND r.task_id = t.id ORDER BY r.seq DESC LIMIT 1))";
 
 pub(super) fn at_work(session: &mut Session, job: &str) -> Answer<Option<AtWork>> {
     let sql = format!(
@@ -148,7 +152,7 @@ fn of_tasks(look: &Look) -> Vec<(&'static str, String)> {
     let left = tasks(
         &format!(", CASE WHEN t.status = 'running' THEN {RUNNING} END AS run"),
         "(t.status = 'running' OR (t.status = 'pending' AND t.trigger = 'manual'))
-         AND (t.status = 'running' OR t.id IS DISTINCT FROM $5)",
+         AND (t.status = 'running' OR t.id IS DISTINCT FROM $5) AND coalesce(t.claim_lease, '') <> ALL ($8)",
     );
     let left = format!(
         "(SELECT coalesce(json_agg(json_build_object('task', row_to_json(x), 'run', x.run)), '[]') FROM ({left}) x)"
@@ -210,6 +214,7 @@ pub(super) fn load(session: &mut Session, look: &Look) -> Answer<State> {
         number(&only),
         time(&look.now),
         time(&since),
+        texts(&look.living),
     ];
     let rows = session.query(&sql, &values)?;
     let row = rows.first().ok_or_else(|| no_row("the job"))?;

@@ -1,8 +1,8 @@
 //! Carrying out decisions: planning and claiming.
 
 use super::make::{insert_slots, make_manual, reopen_slot, task};
-use super::session::{Answer, Bound, Fault, Session, flag, no_row, number, small, text, time};
-use super::{effect, pause, state};
+use super::session::{Answer, Bound, Fault, Session, no_row, number, small, text, texts, time};
+use super::{effect, items, pause, state};
 use crate::domain::decide::{Claim, Decision, Recovered, Then};
 use crate::domain::due::Plan;
 use crate::domain::lifecycle::{Status, Trigger, Update};
@@ -61,6 +61,12 @@ pub(super) fn step(
         Some(Claim::Planned(place)) => planned.into_iter().nth(place).flatten(),
         Some(Claim::Manual) => Some(make_manual(session, step)?),
         Some(Claim::Slot(planned)) => Some(reopen_slot(session, step, &planned)?),
+        Some(Claim::AdHoc)
+            if step.is_shared
+                && !items::has_due(session, &step.look.job, None, &step.take_one())? =>
+        {
+            return Ok(Stepped::of(decision, None, None).waiting(step.now));
+        }
         Some(Claim::AdHoc) => {
             let drain = drain(session, step)?;
             return Ok(Stepped::of(decision, None, Some(drain)));
@@ -68,7 +74,12 @@ pub(super) fn step(
         None => None,
     };
     let claimed = match task {
-        Some(task) if step.is_shared && task.items.is_some() => Some(join(session, step, task)?),
+        Some(task) if step.is_shared && task.items.is_some() => {
+            if !items::has_due(session, &step.look.job, task.slot, &step.take_one())? {
+                return Ok(Stepped::of(decision, None, None).waiting(step.now));
+            }
+            Some(join(session, step, task)?)
+        }
         task => task.map(|task| claim(session, step, task)).transpose()?,
     };
     Ok(Stepped::of(decision, claimed, None))
@@ -245,7 +256,8 @@ fn claim(session: &mut Session, step: &Step, task: Task) -> Answer<Claimed> {
     let claimed = step.claimed(task);
     // Whoever holds the lock is the only runner: any other run that says it is running is not.
     let sql = "WITH lost AS (UPDATE jobrun.run SET outcome = 'lost', reason = 'runner_died', finished_at = $3
-                   WHERE job = $1 AND outcome = 'running' AND NOT $13),
+                   WHERE job = $1 AND outcome = 'running' AND drain IS NULL AND coalesce(lease, '') <> ALL ($13)
+                     AND started_at <= $14),
                lease AS (UPDATE jobrun.lease SET run_id = $2 WHERE name = $1 AND holder = $4 RETURNING fence),
                task AS (UPDATE jobrun.task SET status = 'running', runs = runs + 1, claim_token = $5, claim_lease = $6,
                    first_tried_at = coalesce(first_tried_at, $3) WHERE id = $7 RETURNING id, slot, key)
@@ -253,6 +265,7 @@ fn claim(session: &mut Session, step: &Step, task: Task) -> Answer<Claimed> {
                                        tz_version, fence, lease)
                SELECT $2, $1, task.id, task.slot, task.key, $8, $9, 'running', $3, $10, $11, $12, lease.fence, $6
                FROM task, lease RETURNING fence";
+    let gone_before = step.gone_before();
     let (attempt, pid) = (claimed.attempt.cast_signed(), i64::from(step.runner.pid));
     let word = claimed.trigger.word();
     let values = [
@@ -268,7 +281,8 @@ fn claim(session: &mut Session, step: &Step, task: Task) -> Answer<Claimed> {
         text(&step.runner.host),
         number(&pid),
         text(&step.runner.tz_version),
-        flag(&step.is_shared),
+        texts(&step.look.living),
+        time(&gone_before),
     ];
     let rows = session.query(sql, &values)?;
     let row = rows.first().ok_or(Fault::LeaseLost)?;
@@ -278,8 +292,25 @@ fn claim(session: &mut Session, step: &Step, task: Task) -> Answer<Claimed> {
     })
 }
 
+/// Ends what dead runs have left at the server.
+fn end_dead(session: &mut Session, step: &Step) -> Answer<()> {
+    let dead = "SELECT id FROM jobrun.run
+                WHERE job = $1 AND outcome = 'running' AND drain IS NULL AND coalesce(lease, '') <> ALL ($2) AND started_at <= $3";
+    let gone_before = step.gone_before();
+    let values = [
+        text(&step.look.job),
+        texts(&step.look.living),
+        time(&gone_before),
+    ];
+    let dead = session.query(dead, &values)?;
+    let dead = dead.iter().map(|row| row.try_get(0));
+    let dead = dead.collect::<Result<Vec<&str>, _>>()?;
+    effect::end_sessions(session, dead.into_iter())
+}
+
 /// Starts the row of a run at the items of a slot that others may be at as well.
 fn join(session: &mut Session, step: &Step, task: Task) -> Answer<Claimed> {
+    end_dead(session, step)?;
     let claimed = step.claimed(task);
     let fence = insert_drain(session, step, Some(&claimed))?;
     Ok(Claimed { fence, ..claimed })
@@ -287,15 +318,7 @@ fn join(session: &mut Session, step: &Step, task: Task) -> Answer<Claimed> {
 
 /// Starts the row of a run that works off ad-hoc tasks.
 fn drain(session: &mut Session, step: &Step) -> Answer<Drain> {
-    if !step.is_shared {
-        let dead = "SELECT id FROM jobrun.run WHERE job = $1 AND outcome = 'running'";
-        let dead = session.query(dead, &[text(&step.look.job)])?;
-        let dead = dead
-            .iter()
-            .map(|row| row.try_get(0))
-            .collect::<Result<Vec<&str>, _>>()?;
-        effect::end_sessions(session, dead.into_iter())?;
-    }
+    end_dead(session, step)?;
     let fence = insert_drain(session, step, None)?;
     Ok(Drain {
         run: step.run.clone(),
@@ -307,11 +330,13 @@ fn drain(session: &mut Session, step: &Step) -> Answer<Drain> {
 /// Starts the row of a run that works off many tasks: of a slot, or ad-hoc ones.
 fn insert_drain(session: &mut Session, step: &Step, of: Option<&Claimed>) -> Answer<i64> {
     let sql = "WITH lost AS (UPDATE jobrun.run SET outcome = 'lost', reason = 'runner_died', finished_at = $3
-                   WHERE job = $1 AND outcome = 'running' AND NOT $13),
+                   WHERE job = $1 AND outcome = 'running' AND drain IS NULL AND coalesce(lease, '') <> ALL ($13)
+                     AND started_at <= $14),
                lease AS (UPDATE jobrun.lease SET run_id = $2 WHERE name = $1 AND holder = $4 RETURNING fence)
                INSERT INTO jobrun.run (id, job, task_id, slot, attempt, trigger, outcome, started_at, host, pid, tz_version,
                                        fence, lease)
                SELECT $2, $1, $5, $6, $7, $8, 'running', $3, $9, $10, $11, lease.fence, $12 FROM lease RETURNING fence";
+    let gone_before = step.gone_before();
     let id = of.map(|claimed| claimed.task.id);
     let slot = of.and_then(|claimed| claimed.task.slot);
     let attempt = of.map_or(1, |claimed| claimed.attempt.cast_signed());
@@ -332,28 +357,31 @@ fn insert_drain(session: &mut Session, step: &Step, of: Option<&Claimed>) -> Ans
         number(&pid),
         text(&step.runner.tz_version),
         text(&step.runner.lease),
-        flag(&step.is_shared),
+        texts(&step.look.living),
+        time(&gone_before),
     ];
     let rows = session.query(sql, &values)?;
     let row = rows.first().ok_or(Fault::LeaseLost)?;
     Ok(row.try_get(0)?)
 }
 
-/// Marks an item as running and starts the row of its run, if the lease is still that which the work was begun under.
+/// Marks an item as running and starts the row of its run, if the lease is still that which the work was begun under: the
+/// job's, or of those who share its work the claimer's own. The number of that lease.
 pub(super) fn claim_item(
     session: &mut Session,
     claim: &ItemClaim,
     claimed: &Claimed,
-) -> Answer<bool> {
-    let sql = "WITH lease AS MATERIALIZED (SELECT FROM jobrun.lease
-                   WHERE $3::bigint IS NULL OR (name = $1 AND fence = $3 AND lease_until > clock_timestamp()) LIMIT 1),
+) -> Answer<Option<i64>> {
+    let sql = "WITH lease AS MATERIALIZED (SELECT fence FROM jobrun.lease
+                   WHERE (CASE WHEN $3::bigint IS NULL THEN name = $5 ELSE name = $1 AND fence = $3 END)
+                     AND lease_until > clock_timestamp()),
                task AS (UPDATE jobrun.task SET status = 'running', runs = runs + 1, claim_token = $4, claim_lease = $5,
                    first_tried_at = coalesce(first_tried_at, $6) WHERE id = $7 AND EXISTS (SELECT FROM lease)
                    RETURNING id, slot, key)
                INSERT INTO jobrun.run (id, job, task_id, slot, key, attempt, trigger, outcome, started_at, host, pid,
-                                       tz_version, fence, lease)
-               SELECT $2, $1, task.id, task.slot, task.key, $8, $9, 'running', $6, $10, $11, $12, coalesce($3, 0), $5
-               FROM task";
+                                       tz_version, fence, lease, drain)
+               SELECT $2, $1, task.id, task.slot, task.key, $8, $9, 'running', $6, $10, $11, $12, lease.fence, $5, $13
+               FROM task, lease RETURNING fence";
     let (attempt, pid) = (claimed.attempt.cast_signed(), i64::from(claim.runner.pid));
     let word = claimed.trigger.word();
     let values = [
@@ -369,6 +397,11 @@ pub(super) fn claim_item(
         text(&claim.runner.host),
         number(&pid),
         text(&claim.runner.tz_version),
+        text(&claim.drain),
     ];
-    Ok(session.execute(sql, &values)? > 0)
+    let rows = session.query(sql, &values)?;
+    Ok(match rows.first() {
+        Some(row) => Some(row.try_get(0)?),
+        None => None,
+    })
 }

@@ -9,7 +9,7 @@ use super::session::{Answer, Bound, Session, no_row, text, texts, time};
 use super::step::see_job;
 use crate::domain::lifecycle::Status;
 use crate::domain::schedule::Instant;
-use crate::store::{Changed, Enqueued, Event, NewTask, Which};
+use crate::store::{Changed, Enqueued, Event, NewTask, ToRetry};
 
 /// Whether a task is given a new budget: it failed, or waits with a part of it used, or for its time. One that a run by
 /// hand still waits for is that run's.
@@ -133,8 +133,8 @@ fn status(row: &postgres::Row, place: usize) -> Answer<Status> {
     Status::from_word(said).ok_or_else(|| no_row("the task's status"))
 }
 
-impl Which {
-    /// Which tasks are meant; `$3` is the slot and `$4` the key.
+impl ToRetry {
+    /// ToRetry tasks are meant; `$3` is the slot and `$4` the key.
     fn condition_of_rows(&self) -> &'static str {
         match self {
             Self::Slot(_) => "t.slot = $3 AND $4::text IS NULL",
@@ -167,7 +167,7 @@ impl Which {
 pub(super) fn retry(
     session: &mut Session,
     job: &str,
-    which: &Which,
+    which: &ToRetry,
     event: &Event,
 ) -> Answer<Changed> {
     hold(session, job, event.at)?;
@@ -207,11 +207,11 @@ pub(super) fn retry(
 }
 
 /// Holds on to the own tasks of the slots that are meant, in order; which these are.
-fn hold_slots(session: &mut Session, job: &str, which: &Which) -> Answer<Vec<Instant>> {
+fn hold_slots(session: &mut Session, job: &str, which: &ToRetry) -> Answer<Vec<Instant>> {
     let slots = match which {
-        Which::Slot(slot) | Which::Item(slot, _) => vec![*slot],
-        Which::AdHoc(_) => return Ok(Vec::new()),
-        Which::Failed => {
+        ToRetry::Slot(slot) | ToRetry::Item(slot, _) => vec![*slot],
+        ToRetry::AdHoc(_) => return Ok(Vec::new()),
+        ToRetry::Failed => {
             let sql = "SELECT DISTINCT slot FROM jobrun.task WHERE job = $1 AND status = 'failed' AND slot IS NOT NULL";
             let rows = session.query(sql, &[text(&job)])?;
             let slots = rows.iter().map(|row| row.try_get(0));
@@ -243,11 +243,11 @@ fn open_owns(
 }
 
 /// Where the task that was named stands, and how many somebody is at: those in a transaction could not be changed.
-fn stand(session: &mut Session, job: &str, which: &Which, now: Instant) -> Answer<Changed> {
+fn stand(session: &mut Session, job: &str, which: &ToRetry, now: Instant) -> Answer<Changed> {
     let named = match which {
-        Which::Slot(_) => "t.key = ''",
-        Which::Item(..) | Which::AdHoc(_) => "TRUE",
-        Which::Failed => return Ok(Changed::default()),
+        ToRetry::Slot(_) => "t.key = ''",
+        ToRetry::Item(..) | ToRetry::AdHoc(_) => "TRUE",
+        ToRetry::Failed => return Ok(Changed::default()),
     };
     let sql = format!(
         "SELECT count(*) FILTER (WHERE t.status = 'running' OR (t.status = 'pending' AND t.trigger = 'manual')
@@ -283,6 +283,6 @@ pub(super) fn skip(session: &mut Session, job: &str, key: &str, event: &Event) -
     }
     Ok(Changed {
         count: skipped,
-        ..stand(session, job, &Which::AdHoc(key.to_owned()), event.at)?
+        ..stand(session, job, &ToRetry::AdHoc(key.to_owned()), event.at)?
     })
 }

@@ -118,11 +118,13 @@ fn a_step(run: &str, host: &str) -> Step {
             may_fold: false,
             depends_on_past: false,
             now,
+            living: Vec::new(),
         },
         now,
         spec: None,
         pause_after: None,
         is_shared: false,
+        shard: None,
         start_grace: TimeDelta::minutes(10),
         run: run.to_owned(),
         token: format!("token of {run}"),
@@ -162,6 +164,21 @@ fn a_lock_is_held_by_one_host_and_its_fence_grows() {
     assert!(second > first, "{first} {second}");
     let lost = one.step(&a_step("run-3", "a"), &mut manual);
     assert!(lost.expect_err("not its lock").is_lock_lost);
+}
+
+#[test]
+fn who_holds_the_lock_of_a_group_is_known_with_the_run() {
+    let Some(bench) = Bench::new() else { return };
+    let (mut one, mut other) = (bench.open(), bench.open());
+    let (_keeper, _heard) = won(&mut one, "a", &["j", "@g"]);
+    assert_eq!(busy(&mut other, "b", &["i", "@g"]).run_id, None);
+    one.step(&a_step("run-1", "a"), &mut manual)
+        .expect("a step");
+    let holding = busy(&mut other, "b", &["i", "@g"]);
+    assert_eq!(
+        (holding.name.as_str(), holding.run_id.as_deref()),
+        ("@g", Some("run-1"))
+    );
 }
 
 #[test]
@@ -229,7 +246,13 @@ fn a_claim_whose_answer_was_lost_is_found_again() {
         (first.task.id, first.attempt, first.fence),
         (again.task.id, again.attempt, again.fence)
     );
-    assert_eq!(store.history("j", 9, false, false).expect("runs").len(), 1);
+    assert_eq!(
+        store
+            .history("j", 9, Which::OWN, false)
+            .expect("runs")
+            .len(),
+        1
+    );
 }
 
 #[test]
@@ -319,24 +342,35 @@ fn the_role_of_another_may_be_told_what_it_lacks() {
         settings: Settings::parse(&url).expect("a URL"),
         schema: bench.database.schema.clone(),
     };
-    let cannot = |schema: &str| {
-        let (cannot, _) = check(&database, None).expect("asked");
-        let error = cannot.expect("it cannot");
+    let cannot = |schema: &str, way_out: &str| {
+        let checked = check(&database, None).expect("asked");
+        let server = checked.server.expect("said");
+        assert!(server.starts_with("PostgreSQL 1"), "{server}");
         assert!(
-            error.message.contains(schema) && error.hint.is_some(),
-            "{error}"
+            server.ends_with(", through a socket on this host"),
+            "{server}"
         );
+        let error = checked.cannot.expect("it cannot");
+        let hint = error.hint.as_deref().expect("a way out").to_owned();
+        assert!(error.message.contains(schema), "{error}");
+        assert!(hint.contains(&role) && hint.contains(way_out), "{hint}");
     };
-    cannot("make the schema");
+    cannot("make the schema", "CREATE SCHEMA");
     let error = Postgres::open(&database, None, never())
         .map(|_| ())
         .expect_err("refused");
     assert!(error.hint.is_some(), "{error}");
     let schema = session::quoted(&bench.database.schema);
     client
-        .batch_execute(&format!("CREATE SCHEMA {schema} AUTHORIZATION {role}"))
+        .batch_execute(&format!(
+            "CREATE SCHEMA {schema}; GRANT USAGE ON SCHEMA {schema} TO {role}"
+        ))
         .expect("a schema");
-    assert!(check(&database, None).expect("asked").0.is_none());
+    cannot("make tables in the schema", "ALTER SCHEMA");
+    client
+        .batch_execute(&format!("ALTER SCHEMA {schema} OWNER TO {role}"))
+        .expect("its own");
+    assert!(check(&database, None).expect("asked").cannot.is_none());
     drop(Postgres::open(&database, None, never()).expect("its own store"));
     client
         .batch_execute(&format!("DROP SCHEMA {schema} CASCADE; DROP ROLE {role}"))
@@ -638,7 +672,7 @@ fn a_task_in_a_transaction_of_the_jobs_is_left_alone() {
     app.batch_execute("BEGIN; SELECT FROM task FOR NO KEY UPDATE")
         .expect("begun");
     let event = an_event(&mut store);
-    let named = Which::AdHoc("k".into());
+    let named = ToRetry::AdHoc("k".into());
     for changed in [
         store.retry("j", &named, &event),
         store.skip("j", "k", &event),
@@ -663,7 +697,7 @@ fn an_item_is_tried_again_before_or_after_its_slot_is_settled_but_not_in_between
     app.batch_execute("BEGIN; SELECT FROM task WHERE key = '' FOR UPDATE")
         .expect("a run that settles it");
     let event = an_event(&mut store);
-    let item = Which::Item(
+    let item = ToRetry::Item(
         "2026-05-05T00:00:00Z".parse().expect("an instant"),
         "x".into(),
     );

@@ -84,6 +84,7 @@ CREATE TABLE jobrun_run (
     tz_version   TEXT NOT NULL,
     fence        INTEGER NOT NULL,
     lease        TEXT,
+    drain        TEXT,
     items_done   INTEGER,
     items_failed INTEGER,
     output       BLOB,
@@ -94,8 +95,10 @@ CREATE TABLE jobrun_run (
     killed       INTEGER NOT NULL DEFAULT 0,
     note         TEXT
 );
-CREATE INDEX jobrun_run_job ON jobrun_run (job, seq);
-CREATE INDEX jobrun_run_outcome ON jobrun_run (job, outcome, seq);
+-- Of many tasks each may have a run, which is part of another one, the drain.
+CREATE INDEX jobrun_run_job ON jobrun_run (job, seq) WHERE drain IS NULL;
+CREATE INDEX jobrun_run_outcome ON jobrun_run (job, outcome, seq) WHERE drain IS NULL;
+CREATE INDEX jobrun_run_item ON jobrun_run (job, outcome, seq) WHERE drain IS NOT NULL;
 CREATE INDEX jobrun_run_slot ON jobrun_run (job, slot, seq) WHERE slot IS NOT NULL;
 
 CREATE TABLE jobrun_skip (

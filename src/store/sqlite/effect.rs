@@ -149,6 +149,14 @@ fn run_one(
     Ok(touched)
 }
 
+/// Why a statement could not be run as it is now.
+pub(super) fn doubts(db: &Connection, statement: &Statement) -> Result<(), Fail> {
+    let prepared = db.prepare(&statement.text);
+    prepared
+        .map(drop)
+        .map_err(|error| fault_in(statement, error))
+}
+
 /// A value as it would be written as a key.
 fn text_of(value: rusqlite::types::ValueRef<'_>) -> String {
     use rusqlite::types::ValueRef;

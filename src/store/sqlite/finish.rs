@@ -47,6 +47,11 @@ fn late(db: &Connection, finish: &Finish) -> rusqlite::Result<Recorded> {
             update: None,
         });
     }
+    // Its SQL was done and recorded, and only the answer was lost.
+    let succeeded = "SELECT 1 FROM jobrun_run WHERE id = ?1 AND outcome = 'succeeded'";
+    if db.prepare_cached(succeeded)?.exists([&finish.run])? {
+        return Ok(Recorded::CompletedEarly);
+    }
     // Since then it may have been opened once more.
     let completed = "SELECT 1 FROM jobrun_task WHERE id = ?1 AND claim_token = ?2 AND status IN ('succeeded', 'pending')";
     let is_completed = db

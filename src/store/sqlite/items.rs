@@ -131,6 +131,17 @@ fn pick(
     picked.take(take.limit as usize).collect()
 }
 
+/// Whether there is a task of the slot, or an ad-hoc one, that is due.
+pub(super) fn has_due(
+    db: &Connection,
+    job: &str,
+    slot: Option<Instant>,
+    take: &Take,
+) -> rusqlite::Result<bool> {
+    let any = pick(db, job, slot, &Take { limit: 1, ..*take })?;
+    Ok(!any.is_empty())
+}
+
 fn picked(row: &Row<'_>) -> rusqlite::Result<Picked> {
     Ok(Picked {
         mark: Mark {
@@ -403,8 +414,10 @@ pub(super) fn claim(
         return Ok(None);
     };
     let claimed = claim.claimed(task);
-    step::mark_running(db, &claimed, &format!("{} {file}", claim.runner.lease))?;
-    step::insert_run(db, &claim.job, &claimed, &claim.runner)?;
+    let lease = format!("{} {file}", claim.runner.lease);
+    step::mark_running(db, &claimed, &lease)?;
+    let drain = Some(claim.drain.as_str());
+    step::insert_run(db, &claim.job, &claimed, &claim.runner, &lease, drain)?;
     Ok(Some(claimed))
 }
 

@@ -1,6 +1,7 @@
 //! The embedded store: one SQLite file, shared by all jobrun processes of a host.
 
 mod by_hand;
+mod checkpoint;
 mod effect;
 mod finish;
 mod items;
@@ -28,11 +29,13 @@ use rustix::io::Errno;
 
 use super::work::{Effect, Generated, Generation, ItemClaim, Miss, Performed, Take, Taken, Watch};
 use super::{
-    AtWork, Changed, Claimed, Enqueued, Event, Finish, Holding, Locked, Locking, Look, NewTask,
-    Position, Recorded, Run, SlotTask, Step, Stepped, Store, StoreError, Summary, Told, Which,
+    AtWork, Changed, Claimed, Claimer, Enqueued, Event, Finish, Holding, Locked, Locking, Look,
+    NewTask, Position, Recorded, Run, SlotTask, Step, Stepped, Store, StoreError, Summary, ToRetry,
+    Told, Which,
 };
 use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
+use crate::domain::sql::Statement;
 use crate::domain::state::{Pause, SkipRange, State, Task, Version};
 use crate::plain;
 use log::Log;
@@ -178,8 +181,27 @@ impl Store for Sqlite {
         self.write_and(|db| step::step(db, step, &file, decide), is_claimed)
     }
 
+    fn claimers(&mut self, job: &str) -> Result<Vec<Claimer>, StoreError> {
+        let suffix = format!(" {}", place::identity(&self.path));
+        let names = self.ask(|db| state::claimers(db, job))?;
+        let claimer = |name: String| Claimer {
+            process: name.strip_suffix(&suffix).map(str::to_owned),
+            name,
+            is_held: false,
+        };
+        Ok(names.into_iter().map(claimer).collect())
+    }
+
     fn add_note(&mut self, run: &str, note: &str) -> Result<bool, StoreError> {
         self.write(|db| finish::add_note(db, run, note))
+    }
+
+    fn set_checkpoint(&mut self, token: &str, value: Option<&str>) -> Result<bool, StoreError> {
+        self.write(|db| checkpoint::set(db, token, value))
+    }
+
+    fn checkpoint(&mut self, token: &str) -> Result<Option<String>, StoreError> {
+        self.ask(|db| checkpoint::get(db, token))
     }
 
     fn add_event(&mut self, job: &str, event: &Event) -> Result<(), StoreError> {
@@ -226,6 +248,14 @@ impl Store for Sqlite {
         })
     }
 
+    fn doubts(&mut self, statement: &Statement) -> Result<Option<String>, StoreError> {
+        match effect::doubts(&self.connection, statement) {
+            Ok(()) => Ok(None),
+            Err(effect::Fail::Work(trouble)) => Ok(Some(trouble.text)),
+            Err(effect::Fail::Store(error)) => Err(open::store_error(&self.path, &error)),
+        }
+    }
+
     fn generate(
         &mut self,
         generation: &Generation,
@@ -270,6 +300,15 @@ impl Store for Sqlite {
         let file = place::identity(&self.path);
         let is_claimed = |claimed: &Option<Claimed>| claimed.is_some();
         self.write_and(|db| items::claim(db, claim, &file), is_claimed)
+    }
+
+    fn has_due(
+        &mut self,
+        job: &str,
+        slot: Option<Instant>,
+        take: &Take,
+    ) -> Result<bool, StoreError> {
+        self.ask(|db| items::has_due(db, job, slot, take))
     }
 
     fn task(&mut self, id: i64) -> Result<Option<Task>, StoreError> {
@@ -321,7 +360,7 @@ impl Store for Sqlite {
         self.write(|db| tasks::enqueue(db, job, tasks, again, event))
     }
 
-    fn retry(&mut self, job: &str, which: &Which, event: &Event) -> Result<Changed, StoreError> {
+    fn retry(&mut self, job: &str, which: &ToRetry, event: &Event) -> Result<Changed, StoreError> {
         self.write(|db| tasks::retry(db, job, which, event))
     }
 
@@ -341,10 +380,10 @@ impl Store for Sqlite {
         &mut self,
         job: &str,
         limit: u32,
-        failed_only: bool,
+        which: Which,
         with_output: bool,
     ) -> Result<Vec<Run>, StoreError> {
-        self.read(|db| read::history(db, job, limit, failed_only, with_output))
+        self.read(|db| read::history(db, job, limit, which, with_output))
     }
 
     fn run(&mut self, id_prefix: &str, limit: u32) -> Result<Vec<(String, Run)>, StoreError> {

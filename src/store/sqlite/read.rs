@@ -7,11 +7,11 @@ use crate::domain::due::Reason;
 use crate::domain::lifecycle::{Outcome, Status, Trigger};
 use crate::domain::schedule::Instant;
 use crate::domain::state::SkipRange;
-use crate::store::{Run, SlotTask, Summary};
+use crate::store::{Run, SlotTask, Summary, Which};
 
 /// The columns of [`run`] but its output.
 const RUN: &str = "id, slot, key, attempt, \"trigger\", outcome, exit_code, signal, reason, started_at, finished_at, \
-                   duration_ms, host, pid, tz_version, fence, backend_pid, items_done, items_failed, stdout_bytes, stderr_bytes, leftovers, killed, note";
+                   duration_ms, host, pid, tz_version, fence, backend_pid, drain, items_done, items_failed, stdout_bytes, stderr_bytes, leftovers, killed, note";
 
 pub(super) fn jobs(db: &Connection) -> rusqlite::Result<Vec<String>> {
     db.prepare("SELECT job FROM jobrun_job ORDER BY job")?
@@ -31,7 +31,7 @@ pub(super) fn summary(db: &Connection, job: &str) -> rusqlite::Result<Option<Sum
             (SELECT min(slot) FROM jobrun_task t WHERE t.job = j.job AND t.status = 'pending' AND t.key = '' AND t.runs = 0)
                 AS untried_slot,
             (SELECT count(*) FROM jobrun_task t WHERE t.job = j.job AND t.status = 'failed' AND t.items IS NULL) AS failed,
-            (SELECT max(seq) FROM jobrun_run r WHERE r.job = j.job AND r.outcome = 'succeeded') AS success
+            (SELECT max(seq) FROM jobrun_run r WHERE r.job = j.job AND r.drain IS NULL AND r.outcome = 'succeeded') AS success
          FROM jobrun_job j WHERE j.job = ?1",
     )?;
     let found = query
@@ -68,7 +68,7 @@ fn summarise_runs(
     let newest = |condition: &str| {
         let sql = format!(
             "SELECT {RUN}, NULL AS output, NULL AS output_index FROM jobrun_run
-             WHERE job = ?1 AND {condition} ORDER BY seq DESC LIMIT 1"
+             WHERE job = ?1 AND drain IS NULL AND {condition} ORDER BY seq DESC LIMIT 1"
         );
         db.prepare_cached(&sql)?.query_row([job], run).optional()
     };
@@ -92,7 +92,7 @@ fn summarise_runs(
         .max();
     let mut failures = db.prepare_cached(
         "SELECT count(*) AS failures, min(started_at) AS since FROM jobrun_run
-         WHERE job = ?1 AND outcome IN ('failed', 'timed_out') AND seq > ?2",
+         WHERE job = ?1 AND drain IS NULL AND outcome IN ('failed', 'timed_out') AND seq > ?2",
     )?;
     (summary.consecutive_failures, summary.failing_since) = failures
         .query_row(params![job, success.unwrap_or(0)], |row| {
@@ -119,21 +119,17 @@ pub(super) fn history(
     db: &Connection,
     job: &str,
     limit: u32,
-    failed_only: bool,
+    which: Which,
     with_output: bool,
 ) -> rusqlite::Result<Vec<Run>> {
-    let condition = if failed_only {
-        "outcome NOT IN ('succeeded', 'running', 'snoozed')"
-    } else {
-        "TRUE"
-    };
+    let condition = which.condition("jobrun_run", '?');
     let output = if with_output {
         "output, output_index"
     } else {
         "NULL AS output, NULL AS output_index"
     };
     let sql = format!(
-        "SELECT {RUN}, {output} FROM jobrun_run WHERE job = ?1 AND {condition} ORDER BY seq DESC LIMIT ?2"
+        "SELECT {RUN}, {output} FROM jobrun_run WHERE {condition} ORDER BY seq DESC LIMIT ?2"
     );
     db.prepare(&sql)?
         .query_map(params![job, limit], run)?
@@ -176,6 +172,7 @@ fn run(row: &Row<'_>) -> rusqlite::Result<Run> {
         tz_version: row.get("tz_version")?,
         fence: row.get("fence")?,
         backend_pid: row.get("backend_pid")?,
+        drain: row.get("drain")?,
         items_done: row.get("items_done")?,
         items_failed: row.get("items_failed")?,
         stdout_bytes: row.get("stdout_bytes")?,

@@ -71,11 +71,16 @@ pub(super) fn busy_count(db: &Connection, job: &str) -> rusqlite::Result<u64> {
     Ok(position(db, job)?.busy_count)
 }
 
+/// The newest run of task `t` of job `?1` that is marked as running.
+const RUNNING: &str = "coalesce((SELECT r.id FROM jobrun_run r WHERE r.job = ?1 AND r.outcome = 'running' \
+     AND r.drain IS NULL AND r.task_id = t.id ORDER BY r.seq DESC LIMIT 1), \
+     (SELECT r.id FROM jobrun_run r WHERE r.job = ?1 AND r.outcome = 'running' \
+     AND r.drain IS NOT NULL AND r.task_id = t.id ORDER BY r.seq DESC LIMIT 1))";
+
 pub(super) fn at_work(db: &Connection, job: &str) -> rusqlite::Result<Option<AtWork>> {
-    let mut query = db.prepare_cached(
-        "SELECT claim_lease, (SELECT r.id FROM jobrun_run r WHERE r.job = ?1 AND r.outcome = 'running'
-                              AND r.task_id = t.id ORDER BY r.seq DESC LIMIT 1) AS run
-         FROM jobrun_task t WHERE job = ?1 AND status = 'running' LIMIT 1",
+    let mut query = db.prepare_cached(&format!(
+        "SELECT claim_lease, {RUNNING} AS run FROM jobrun_task t WHERE job = ?1 AND status = 'running' LIMIT 1"
+    ),
     )?;
     let at_work = query.query_row([job], |row| {
         Ok(AtWork {
@@ -84,6 +89,16 @@ pub(super) fn at_work(db: &Connection, job: &str) -> rusqlite::Result<Option<AtW
         })
     });
     at_work.optional()
+}
+
+/// Who says to be at a task or a run of the job.
+pub(super) fn claimers(db: &Connection, job: &str) -> rusqlite::Result<Vec<String>> {
+    let mut query = db.prepare_cached(
+        "SELECT claim_lease AS name FROM jobrun_task WHERE job = ?1 AND status = 'running' AND claim_lease IS NOT NULL
+         UNION SELECT lease FROM jobrun_run
+         WHERE job = ?1 AND outcome = 'running' AND drain IS NULL AND lease IS NOT NULL",
+    )?;
+    query.query_map([job], |row| row.get("name"))?.collect()
 }
 
 pub(super) fn load(db: &Connection, look: &Look) -> rusqlite::Result<State> {
@@ -199,14 +214,15 @@ fn left(db: &Connection, look: &Look) -> rusqlite::Result<Vec<Left>> {
         Head::Any | Head::Tried => None,
     };
     let mut query = db.prepare_cached(&format!(
-        "SELECT {TASK}, (SELECT r.id FROM jobrun_run r WHERE r.job = ?1 AND r.outcome = 'running' AND r.task_id = t.id
-                         ORDER BY r.seq DESC LIMIT 1) AS run
+        "SELECT {TASK}, {RUNNING} AS run
          FROM jobrun_task t WHERE t.job = ?1 AND t.status = 'running'
+           AND coalesce(t.claim_lease, '') NOT IN (SELECT value FROM json_each(?3))
          UNION ALL
          SELECT {TASK}, NULL FROM jobrun_task t
          WHERE t.job = ?1 AND t.status = 'pending' AND t.\"trigger\" = 'manual' AND t.id IS NOT ?2"
     ))?;
-    let rows = query.query_map(params![look.job, only], |row| {
+    let living = serde_json::to_string(&look.living).unwrap_or_default();
+    let rows = query.query_map(params![look.job, only, living], |row| {
         Ok(Left {
             task: task(row)?,
             run: row.get("run")?,

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, params};
 
 use super::make::{insert_slot, make_manual, reopen_slot};
-use super::{ms, pause, state};
+use super::{items, ms, pause, state};
 use crate::domain::decide::{Claim, Decision, Recovered};
 use crate::domain::due::Plan;
 use crate::domain::lifecycle::{Status, Update};
@@ -40,12 +40,24 @@ pub(super) fn step(
         Some(Claim::Planned(place)) => planned.into_iter().nth(place).flatten(),
         Some(Claim::Manual) => Some(make_manual(db, step)?),
         Some(Claim::Slot(planned)) => Some(reopen_slot(db, step, &planned)?),
+        Some(Claim::AdHoc)
+            if step.is_shared && !items::has_due(db, &step.look.job, None, &step.take_one())? =>
+        {
+            return Ok(Stepped::of(decision, None, None).waiting(step.now));
+        }
         Some(Claim::AdHoc) => {
-            let drain = drain(db, step)?;
+            let drain = drain(db, step, file)?;
             return Ok(Stepped::of(decision, None, Some(drain)));
         }
         None => None,
     };
+    if let Some(task) = &task
+        && step.is_shared
+        && task.items.is_some()
+        && !items::has_due(db, &step.look.job, task.slot, &step.take_one())?
+    {
+        return Ok(Stepped::of(decision, None, None).waiting(step.now));
+    }
     let claimed = task.map(|task| claim(db, step, file, task)).transpose()?;
     Ok(Stepped::of(decision, claimed, None))
 }
@@ -181,7 +193,7 @@ fn claim(db: &Connection, step: &Step, file: &str, task: Task) -> rusqlite::Resu
     if !(step.is_shared && claimed.task.items.is_some()) {
         mark_running(db, &claimed, &lease)?;
     }
-    insert_run(db, job, &claimed, &step.runner)?;
+    insert_run(db, job, &claimed, &step.runner, &lease, None)?;
     Ok(claimed)
 }
 
@@ -210,11 +222,13 @@ pub(super) fn insert_run(
     job: &str,
     claimed: &Claimed,
     runner: &Runner,
+    lease: &str,
+    drain: Option<&str>,
 ) -> rusqlite::Result<()> {
     db.prepare_cached(
         "INSERT INTO jobrun_run (id, job, task_id, slot, key, attempt, \"trigger\", outcome, started_at, host, pid,
-                                 tz_version, fence, lease)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'running', ?8, ?9, ?10, ?11, ?12, ?13)",
+                                 tz_version, fence, lease, drain)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'running', ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
     )?
     .execute(params![
         claimed.run,
@@ -229,13 +243,14 @@ pub(super) fn insert_run(
         runner.pid,
         runner.tz_version,
         claimed.fence,
-        runner.lease,
+        lease,
+        drain,
     ])?;
     Ok(())
 }
 
 /// Starts the row of a run that works off ad-hoc tasks.
-fn drain(db: &Connection, step: &Step) -> rusqlite::Result<Drain> {
+fn drain(db: &Connection, step: &Step, file: &str) -> rusqlite::Result<Drain> {
     lose_others(db, step)?;
     let (now, runner) = (ms(step.now), &step.runner);
     let fence = take_lease(db, step)?;
@@ -251,7 +266,7 @@ fn drain(db: &Connection, step: &Step) -> rusqlite::Result<Drain> {
         runner.pid,
         runner.tz_version,
         fence,
-        runner.lease
+        format!("{} {file}", runner.lease)
     ])?;
     Ok(Drain {
         run: step.run.clone(),
@@ -260,17 +275,21 @@ fn drain(db: &Connection, step: &Step) -> rusqlite::Result<Drain> {
     })
 }
 
-/// Whoever holds the lock is the only runner: any other run that says it is running is not. Of those that share their
-/// work somebody else looks after that.
+/// Whoever holds the lock is the only runner, but for those that share the job's work and live: any other run that says
+/// it is running is not.
 fn lose_others(db: &Connection, step: &Step) -> rusqlite::Result<()> {
-    if step.is_shared {
-        return Ok(());
-    }
+    let living = serde_json::to_string(&step.look.living).unwrap_or_default();
     db.prepare_cached(
         "UPDATE jobrun_run SET outcome = 'lost', reason = 'runner_died', finished_at = ?2
-         WHERE job = ?1 AND outcome = 'running'",
+         WHERE job = ?1 AND outcome = 'running' AND drain IS NULL AND coalesce(lease, '') NOT IN (SELECT value FROM json_each(?3))
+           AND started_at <= ?4",
     )?
-    .execute(params![step.look.job, ms(step.now)])?;
+    .execute(params![
+        step.look.job,
+        ms(step.now),
+        living,
+        ms(step.gone_before())
+    ])?;
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use super::by_hand::insert_event;
 use super::step::see_job;
 use super::{ms, word};
 use crate::domain::lifecycle::Status;
-use crate::store::{Changed, Enqueued, Event, NewTask, Which};
+use crate::store::{Changed, Enqueued, Event, NewTask, ToRetry};
 
 /// Whether a task is given a new budget: it failed, or waits with a part of it used, or for its time. One that a run by
 /// hand still waits for is that run's.
@@ -78,8 +78,8 @@ fn open_again(db: &Connection, job: &str, task: &NewTask) -> rusqlite::Result<bo
     Ok(opened > 0)
 }
 
-impl Which {
-    /// Which tasks are meant; `?3` is the slot and `?4` the key.
+impl ToRetry {
+    /// ToRetry tasks are meant; `?3` is the slot and `?4` the key.
     fn condition(&self) -> &'static str {
         match self {
             Self::Slot(_) => "slot = ?3 AND slot IS NOT NULL AND ?4 IS NULL",
@@ -105,7 +105,7 @@ impl Which {
 pub(super) fn retry(
     db: &Connection,
     job: &str,
-    which: &Which,
+    which: &ToRetry,
     event: &Event,
 ) -> rusqlite::Result<Changed> {
     let condition = which.condition();
@@ -156,8 +156,8 @@ fn open_own(db: &Connection, job: &str, slot: i64, now: i64) -> rusqlite::Result
 }
 
 /// Where the task that was named stands, and how many somebody is at.
-fn stand(db: &Connection, job: &str, which: &Which) -> rusqlite::Result<Changed> {
-    if *which == Which::Failed {
+fn stand(db: &Connection, job: &str, which: &ToRetry) -> rusqlite::Result<Changed> {
+    if *which == ToRetry::Failed {
         return Ok(Changed::default());
     }
     let condition = which.condition();
@@ -166,8 +166,8 @@ fn stand(db: &Connection, job: &str, which: &Which) -> rusqlite::Result<Changed>
         "SELECT count(*) FROM jobrun_task WHERE job = ?1 AND ?2 IS NULL AND {condition} AND {IS_BUSY}"
     ))?;
     let named = match which {
-        Which::Slot(_) => "key = ''",
-        Which::Item(..) | Which::AdHoc(_) | Which::Failed => "TRUE",
+        ToRetry::Slot(_) => "key = ''",
+        ToRetry::Item(..) | ToRetry::AdHoc(_) | ToRetry::Failed => "TRUE",
     };
     let mut status = db.prepare_cached(&format!(
         "SELECT status FROM jobrun_task WHERE job = ?1 AND ?2 IS NULL AND {condition} AND {named}"
@@ -201,6 +201,6 @@ pub(super) fn skip(
     }
     Ok(Changed {
         count: skipped as u64,
-        ..stand(db, job, &Which::AdHoc(key.to_owned()))?
+        ..stand(db, job, &ToRetry::AdHoc(key.to_owned()))?
     })
 }

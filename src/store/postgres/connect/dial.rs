@@ -185,12 +185,13 @@ impl Call<'_> {
         };
         let port = self.place.port;
         let limit = self.limit();
+        let asked = name.clone();
         let found = bounded(limit, move || {
-            let found = (name.as_str(), port).to_socket_addrs()?;
+            let found = (asked.as_str(), port).to_socket_addrs()?;
             Ok(found.map(|address| address.ip()).collect::<Vec<_>>())
         });
         let mut found = match found {
-            Ok(found) => found.map_err(|error| refusal::not_found(&error))?,
+            Ok(found) => found.map_err(|error| refusal::not_found(&name, &error))?,
             Err(no_answer) => return Err(refusal::no_answer(&no_answer, limit)),
         };
         found.dedup();

@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use super::ConnectError;
 use super::around::Around;
@@ -55,8 +57,8 @@ impl Passwords {
     ) -> Result<Self, ConnectError> {
         let set = values.value("password");
         let known = match (set, password_file) {
-            (Some(set), Some(path)) if set.origin != Origin::Written => Some(read(path)?),
-            (None, Some(path)) => Some(read(path)?),
+            (Some(set), Some(path)) if set.origin != Origin::Written => Some(read(path, around)?),
+            (None, Some(path)) => Some(read(path, around)?),
             (Some(set), _) => Some(Password {
                 secret: set.text.clone().into_bytes(),
                 source: Source::Setting(set.origin.clone()),
@@ -91,8 +93,16 @@ impl Passwords {
     }
 }
 
-/// Anybody may be able to read it, as a mounted secret often is: whoever names the file has decided that.
-fn read(path: &Path) -> Result<Password, ConnectError> {
+/// Rights of everybody to read.
+const ALL_MAY_READ: u32 = 0o004;
+
+/// A file that everybody may read is used all the same, as a mounted secret often is one: whoever names it has decided
+/// that. But it is said.
+fn read(path: &Path, around: &Around<'_>) -> Result<Password, ConnectError> {
+    static SAID: Once = Once::new();
+    if let Some(warning) = exposed(path, around) {
+        SAID.call_once(|| tracing::warn!("{warning}"));
+    }
     let mut secret = fs::read(path).map_err(|error| {
         let user = rustix::process::geteuid().as_raw();
         let cause = plain::error(&error);
@@ -114,6 +124,17 @@ fn read(path: &Path) -> Result<Password, ConnectError> {
     Ok(Password {
         secret,
         source: Source::File(path.to_owned()),
+    })
+}
+
+/// What is to be said of a file that everybody may read. In a pod it is a volume's, whose mode is not for the user to set
+/// and which nobody else sees.
+fn exposed(path: &Path, around: &Around<'_>) -> Option<String> {
+    let mode = fs::metadata(path).ok()?.permissions().mode();
+    let is_in_pod = around.variable("KUBERNETES_SERVICE_HOST").is_some();
+    (mode & ALL_MAY_READ != 0 && !is_in_pod).then(|| {
+        let path = path.display();
+        format!("everybody on this host may read the `password_file` `{path}`: `chmod 600 {path}`")
     })
 }
 
@@ -147,6 +168,36 @@ impl fmt::Display for Lack {
                 )
             }
             Self::Ignored(path, why) => write!(to, "`{}` is not used: {why}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_everybody_may_read_is_told_of_but_not_in_a_pod() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        fs::write(&path, "secret").unwrap();
+        for (mode, pod, is_told) in [
+            (0o600, None, false),
+            (0o440, None, false),
+            (0o640, None, false),
+            (0o644, None, true),
+            (0o604, None, true),
+            (0o644, Some("10.0.0.1"), false),
+        ] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let variable = |name: &str| {
+                let pod = pod.filter(|_| name == "KUBERNETES_SERVICE_HOST");
+                pod.map(str::to_owned)
+            };
+            let said = exposed(&path, &Around::new(&variable, None));
+            assert_eq!(said.is_some(), is_told, "{mode:o} {pod:?}");
+            let way_out = format!("`chmod 600 {}`", path.display());
+            assert!(said.is_none_or(|said| said.ends_with(&way_out)));
         }
     }
 }

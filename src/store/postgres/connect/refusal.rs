@@ -70,12 +70,15 @@ pub fn of_all(failed: &[(Way, Failed)], about: &About<'_>) -> ConnectError {
 }
 
 /// A name that could not be looked up.
-pub fn not_found(error: &io::Error) -> ConnectError {
+pub fn not_found(name: &str, error: &io::Error) -> ConnectError {
     let text = plain::error(error);
     let cause = text.rsplit(": ").next().unwrap_or(&text);
     away(format!(
         "its address cannot be found: {}",
         plain::text(cause)
+    ))
+    .hint(format!(
+        "is the name right, and does this host know it? `getent hosts {name}` looks it up as jobrun does"
     ))
 }
 
@@ -237,8 +240,24 @@ fn of_system(error: &io::Error, about: &About<'_>) -> ConnectError {
             away(no_answer_within(about.limit))
         }
         ErrorKind::UnexpectedEof => closed(about),
+        ErrorKind::ConnectionRefused => refused(about, error),
         _ => away(one_line(&plain::error(error))),
     }
+}
+
+/// Nobody listens there, or a firewall says so.
+fn refused(about: &About<'_>, error: &io::Error) -> ConnectError {
+    let place = about.place;
+    let hint = if place.is_socket() {
+        "the server that made the socket has ended: start it".to_owned()
+    } else {
+        let (host, port) = (place.password_host(), place.port);
+        format!(
+            "is the server running on host `{host}`, and does it accept TCP connections on port {port} (its \
+             `listen_addresses` and `port`, a firewall)? `pg_isready -h {host} -p {port}` asks it"
+        )
+    };
+    away(one_line(&plain::error(error))).hint(hint)
 }
 
 fn no_socket(about: &About<'_>) -> ConnectError {

@@ -116,7 +116,9 @@ fn a_server_that_is_away_may_come_back() {
         (
             tcp.clone(),
             format!("127.0.0.1:{port}: connection refused"),
-            String::new(),
+            format!(
+                "is the server running on host `127.0.0.1`, and does it accept TCP connections on port {port}"
+            ),
         ),
         (
             socket,
@@ -131,7 +133,7 @@ fn a_server_that_is_away_may_come_back() {
         (
             "host=no-such-host.invalid".to_owned(),
             "no-such-host.invalid: its address cannot be found: ".to_owned(),
-            String::new(),
+            "`getent hosts no-such-host.invalid` looks it up".to_owned(),
         ),
     ] {
         let error = home.connect(&text).map(|_| ()).unwrap_err();
