@@ -80,6 +80,9 @@ impl Cli {
             | Command::Pause(Pause { job, .. })
             | Command::Resume(Resume { job, .. })
             | Command::Cursor(Cursor { job, .. })
+            | Command::Enqueue(Enqueue { job, .. })
+            | Command::Retry(Retry { job, .. })
+            | Command::Skip(Skip { job, .. })
             | Command::Unlock(Unlock { job, .. }) => Some(job),
             Command::Status(_)
             | Command::Logs(_)
@@ -153,6 +156,20 @@ pub enum Command {
     /// End a pause
     #[command(after_help = "Example:\n  jobrun resume daily_points --catch-up")]
     Resume(Resume),
+    /// Give a job something to do: a task that is known by a key
+    #[command(
+        after_help = "Examples:\n  jobrun enqueue mail order-17 --payload '{\"to\": \"a@example.com\"}'\n  cut -f1 orders.tsv | jobrun enqueue mail"
+    )]
+    Enqueue(Enqueue),
+    /// Have what failed done again by the next start
+    #[command(
+        group = ArgGroup::new("which").required(true).multiple(true).args(["slot", "key", "failed"]),
+        after_help = "Example:\n  jobrun retry daily_points --failed --note 'disk is bigger now'"
+    )]
+    Retry(Retry),
+    /// Leave out a task that became moot
+    #[command(after_help = "Example:\n  jobrun skip mail --key order-17 --note 'order cancelled'")]
+    Skip(Skip),
     /// Write a commented jobs.toml to start from
     #[command(after_help = "Example:\n  jobrun init /etc/jobrun/jobs.toml")]
     Init(Init),
@@ -334,6 +351,63 @@ pub struct Cursor {
     pub set: Option<String>,
     /// Why, kept on record
     #[arg(long, value_name = "TEXT", requires = "set")]
+    pub note: Option<String>,
+}
+
+/// `jobrun enqueue`.
+#[derive(Debug, Args)]
+pub struct Enqueue {
+    /// The job
+    pub job: String,
+    /// What the task is known by, at most 512 bytes; without it, a task a line is read from standard input: a key, or
+    /// {"key": ..., "payload": ...}
+    pub key: Option<String>,
+    /// What it comes with
+    #[arg(long, value_name = "JSON", requires = "key")]
+    pub payload: Option<String>,
+    /// Not before then [default: now]
+    #[arg(long, value_name = "TIME")]
+    pub at: Option<String>,
+    /// Also a task that is over: once more, with a new budget of retries
+    #[arg(long)]
+    pub again: bool,
+    /// Why, kept on record
+    #[arg(long, value_name = "TEXT")]
+    pub note: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `jobrun retry`.
+#[derive(Debug, Args)]
+pub struct Retry {
+    /// The job
+    pub job: String,
+    /// This slot's task, and what of its items was not done; with `--key` only that item
+    #[arg(long, value_name = "TIME", conflicts_with = "failed")]
+    pub slot: Option<String>,
+    /// The task of this key
+    #[arg(long, value_name = "KEY", conflicts_with = "failed")]
+    pub key: Option<String>,
+    /// Every task that failed
+    #[arg(long)]
+    pub failed: bool,
+    /// Why, kept on record
+    #[arg(long, value_name = "TEXT")]
+    pub note: Option<String>,
+}
+
+/// `jobrun skip`.
+#[derive(Debug, Args)]
+pub struct Skip {
+    /// The job
+    pub job: String,
+    /// The task of this key
+    #[arg(long, value_name = "KEY")]
+    pub key: String,
+    /// Why, kept on record
+    #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,
 }
 

@@ -1,6 +1,6 @@
 //! The documentation tells what the program does: all of it, nothing else, and its examples work.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -10,6 +10,9 @@ const README: &str = include_str!("../README.md");
 const EXAMPLE: &str = include_str!("../jobs.example.toml");
 const COMMAND_PAGE: &str = include_str!("../man/jobrun.1");
 const FILE_PAGE: &str = include_str!("../man/jobs.toml.5");
+const STORE_PAGE: &str = include_str!("../man/jobrun-store.7");
+const SQLITE_SQL: &str = include_str!("../src/store/sqlite/001_core.sql");
+const POSTGRES_SQL: &str = include_str!("../src/store/postgres/001_core.sql");
 const RAW_RS: &str = include_str!("../src/config/raw.rs");
 const ERROR_RS: &str = include_str!("../src/error.rs");
 const STATUS_RS: &str = include_str!("../src/report/status.rs");
@@ -33,8 +36,6 @@ sql = \"DELETE FROM t WHERE id IN (SELECT value FROM json_each(:keys))\"
 const FOREIGN_OPTIONS: [&str; 4] = ["--day", "--locked", "--path", "--release"];
 /// Variables that jobrun itself reads.
 const OWN_VARIABLES: [&str; 2] = ["CONFIG", "STORE"];
-/// Words that no command gives.
-const UNUSED_WORDS: [&str; 1] = ["manual"];
 /// A job that fails, leaves a process behind and has a note, to fill its JSON.
 const FAULTY_JOB: &str = r#"
 [jobs.faulty]
@@ -74,7 +75,12 @@ fn no_option_is_made_up() {
         known.extend(options_of(&[&command]));
     }
     let is_option = |c: char| c.is_ascii_lowercase() || c == '-';
-    for text in [plain(COMMAND_PAGE), plain(FILE_PAGE), README.to_owned()] {
+    for text in [
+        plain(COMMAND_PAGE),
+        plain(FILE_PAGE),
+        plain(STORE_PAGE),
+        README.to_owned(),
+    ] {
         for (place, _) in text.match_indices("--") {
             let option: String = text[place..]
                 .chars()
@@ -194,7 +200,7 @@ fn every_state_outcome_and_reason_is_in_the_manual_and_no_other() {
     }
 }
 
-/// The words that stand behind `start` in the source, but for the unused ones.
+/// The words that stand behind `start` in the source.
 fn words_after(source: &str, start: &str) -> BTreeSet<String> {
     let places = source.split(start).skip(1);
     let words = places.map(|rest| between(rest, "", "\""));
@@ -202,10 +208,7 @@ fn words_after(source: &str, start: &str) -> BTreeSet<String> {
         word.chars()
             .all(|c| c.is_ascii_lowercase() || "_-".contains(c))
     };
-    words
-        .filter(|word| is_word(word) && !UNUSED_WORDS.contains(word))
-        .map(str::to_owned)
-        .collect()
+    words.filter(is_word).map(str::to_owned).collect()
 }
 
 #[test]
@@ -289,6 +292,7 @@ fn every_name_in_a_json_document_is_in_the_manual() {
         "logs faulty --json",
         "next daily_points --json",
         "slots daily_points --from 2026-01-01 --to 2026-01-02 --json",
+        "enqueue daily_points order-17 --json",
         "check --json",
         "--config faults.toml check --json",
         "--log-format json --verbose run faulty --now",
@@ -314,6 +318,54 @@ fn every_name_in_a_json_document_is_in_the_manual() {
         }
         assert!(count > 0, "{line}: {output:?}");
     }
+}
+
+#[test]
+fn every_table_and_column_of_the_stores_is_in_the_manual_and_no_other() {
+    let mut tables = tables_of(SQLITE_SQL, "jobrun_");
+    for (table, columns) in tables_of(POSTGRES_SQL, "jobrun.") {
+        tables.entry(table).or_default().extend(columns);
+    }
+    assert!(tables.len() > 8, "{tables:?}");
+    let page = Page::parse(STORE_PAGE);
+    let named: BTreeSet<String> = tables.keys().cloned().collect();
+    assert_eq!(page.subsections("TABLES"), named);
+    for (table, columns) in tables {
+        assert_eq!(page.keys_of("TABLES", &table), columns, "{table}");
+    }
+}
+
+/// The columns of each table that the statements make, by its name after `prefix`.
+fn tables_of(sql: &str, prefix: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let start = format!("CREATE TABLE {prefix}");
+    let made = sql.split(&start).skip(1);
+    let table = |text: &str| {
+        let (name, rest) = text.split_once(" (\n").expect("a list of columns");
+        let lines = rest.lines().take_while(|line| !line.starts_with(')'));
+        let is_column = |line: &&str| !line.starts_with("     ") && !line.contains("    CHECK");
+        let columns = lines.filter(is_column).filter_map(|line| {
+            let column = line.split_whitespace().next()?;
+            Some(column.trim_matches('"').to_owned())
+        });
+        (name.to_owned(), columns.collect())
+    };
+    made.map(table).collect()
+}
+
+#[test]
+fn every_function_and_view_of_the_stores_is_in_the_manual_and_no_other() {
+    let made = |sql: &str, what: &str| {
+        let made = sql.split(what).skip(1);
+        let names = made.map(|rest| rest.split([' ', '(']).next().unwrap_or_default().to_owned());
+        names.collect::<BTreeSet<String>>()
+    };
+    let mut made_by_us = made(POSTGRES_SQL, "CREATE FUNCTION ");
+    made_by_us.extend(made(SQLITE_SQL, "CREATE VIEW "));
+    assert_eq!(made_by_us.len(), 8, "{made_by_us:?}");
+    let page = Page::parse(STORE_PAGE);
+    let tags = page.tags("FUNCTIONS");
+    let named = tags.map(|tag| tag.split([' ', '(']).next().unwrap_or_default().to_owned());
+    assert_eq!(named.collect::<BTreeSet<String>>(), made_by_us);
 }
 
 #[test]
@@ -400,7 +452,7 @@ fn the_tour_of_the_readme_prints_what_it_shows() {
 
 #[test]
 fn the_manual_pages_render_without_warnings() {
-    for page in ["man/jobrun.1", "man/jobs.toml.5"] {
+    for page in ["man/jobrun.1", "man/jobs.toml.5", "man/jobrun-store.7"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
         let groff = Command::new("groff")
             .args(["-man", "-Tutf8", "-ww", "-z"])

@@ -3,6 +3,7 @@
 mod check;
 mod checkpoint;
 mod cursor;
+mod enqueue;
 mod environment;
 mod history;
 mod init;
@@ -10,7 +11,9 @@ mod logs;
 mod next;
 mod output_index;
 mod pause;
+mod retry;
 mod run;
+mod skip;
 mod slots;
 mod state_dir;
 mod status;
@@ -19,10 +22,10 @@ mod unlock;
 use std::path::{Path, PathBuf};
 
 use crate::cli::{self, Cli, Command};
-use crate::config::{self, Config, Surroundings};
+use crate::config::{self, Config, Surroundings, values};
 use crate::domain::job::Job;
 use crate::domain::lifecycle::Outcome;
-use crate::domain::schedule::Timetable;
+use crate::domain::schedule::{Instant, Timetable};
 use crate::error::{Ending, Error};
 use crate::exec;
 use crate::report;
@@ -80,6 +83,9 @@ pub fn dispatch(cli: &Cli) -> Result<Ending, Error> {
         Command::Pause(args) => pause::pause(&config, args),
         Command::Resume(args) => pause::resume(&config, args),
         Command::Cursor(args) => cursor::cursor(&config, args),
+        Command::Enqueue(args) => enqueue::enqueue(&config, args),
+        Command::Retry(args) => retry::retry(&config, args),
+        Command::Skip(args) => skip::skip(&config, args),
         Command::Unlock(args) => unlock::unlock(&config, args),
         Command::Check(args) => check::check(&around, args),
         Command::Checkpoint(args) => checkpoint::checkpoint(args),
@@ -194,6 +200,19 @@ fn process_names(job: Option<&Job>, processes: &[exec::Leftover]) -> String {
         format!("`{name}` (pid {})", process.pid)
     });
     names.collect::<Vec<_>>().join(", ")
+}
+
+/// A time that was typed, in the job's zone; none: it is `now`.
+fn moment(job: &Job, typed: &str) -> Result<Option<Instant>, Error> {
+    if typed == "now" {
+        return Ok(None);
+    }
+    let at = values::instant(typed, job.zone.as_ref());
+    let hint = match job.zone {
+        Some(_) => TIME_HINT,
+        None => "write it with an offset: `2026-11-30T00:30+08:00`, `2026-11-29T16:30Z`",
+    };
+    at.map(Some).map_err(|why| Error::usage(why, hint))
 }
 
 /// The job's timetable; a job without one has no slots to show.

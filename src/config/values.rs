@@ -130,6 +130,16 @@ pub fn date_time(text: &str, zone: &Zone, bound: Bound) -> Result<Instant, Strin
     })
 }
 
+/// The same, where there may be no zone: then the time has an offset.
+pub fn instant(text: &str, zone: Option<&Zone>) -> Result<Instant, String> {
+    match zone {
+        Some(zone) => date_time(text, zone, Bound::Earliest),
+        None => with_offset(text.trim()).ok_or_else(|| {
+            format!("`{text}` is not a date-time with an offset, and the job has no time zone")
+        }),
+    }
+}
+
 /// Reads RFC 3339, with or without the seconds.
 fn with_offset(text: &str) -> Option<Instant> {
     let at = DateTime::parse_from_rfc3339(text).or_else(|_| {

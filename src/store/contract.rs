@@ -2,6 +2,8 @@
 //!
 //! A new store is one more line `each_rule!(name, open)` at the end.
 
+mod tasks;
+
 use chrono::TimeDelta;
 
 use super::postgres::Keeper;
@@ -18,6 +20,14 @@ use crate::domain::job::{Job, Policy};
 use crate::domain::lifecycle::{self, Outcome, Status, Trigger, Update};
 use crate::domain::schedule::testing::zone;
 use crate::domain::state::{PauseKind, Spec};
+use tasks::{
+    a_failed_slot_is_tried_again_with_all_its_attempts, a_slot_that_is_tried_again_is_not_folded,
+    a_slot_that_waits_for_its_items_is_due_with_them, a_task_that_became_moot_is_left_out,
+    a_task_that_is_over_is_opened_once_more_if_asked, a_task_that_somebody_is_at_is_left_alone,
+    all_that_failed_is_tried_again_but_for_runs_by_hand, an_ad_hoc_task_is_made_once,
+    an_item_that_is_tried_again_is_not_missed_by_the_run_of_its_slot,
+    an_item_that_is_tried_again_opens_its_slot,
+};
 
 /// A store under test and what keeps it alive.
 struct Bench {
@@ -1120,6 +1130,16 @@ macro_rules! each_rule {
             a_checkpoint_outlives_attempts_until_one_succeeds,
             only_the_current_attempt_has_a_checkpoint,
             the_clock_is_read_in_whole_milliseconds,
+            an_ad_hoc_task_is_made_once,
+            a_task_that_is_over_is_opened_once_more_if_asked,
+            a_failed_slot_is_tried_again_with_all_its_attempts,
+            a_slot_that_is_tried_again_is_not_folded,
+            an_item_that_is_tried_again_opens_its_slot,
+            an_item_that_is_tried_again_is_not_missed_by_the_run_of_its_slot,
+            a_slot_that_waits_for_its_items_is_due_with_them,
+            all_that_failed_is_tried_again_but_for_runs_by_hand,
+            a_task_that_somebody_is_at_is_left_alone,
+            a_task_that_became_moot_is_left_out,
         );
     };
 }

@@ -228,6 +228,24 @@ impl Store for Failing {
         self.call(|store| store.set_cursor(job, to, version, event))
     }
 
+    fn enqueue(
+        &mut self,
+        job: &str,
+        tasks: &[NewTask],
+        again: bool,
+        event: &Event,
+    ) -> Result<Vec<Enqueued>, StoreError> {
+        self.call(|store| store.enqueue(job, tasks, again, event))
+    }
+
+    fn retry(&mut self, job: &str, which: &ToRetry, event: &Event) -> Result<Changed, StoreError> {
+        self.call(|store| store.retry(job, which, event))
+    }
+
+    fn skip(&mut self, job: &str, key: &str, event: &Event) -> Result<Changed, StoreError> {
+        self.call(|store| store.skip(job, key, event))
+    }
+
     fn jobs(&mut self) -> Result<Vec<String>, StoreError> {
         self.call(|store| store.jobs())
     }

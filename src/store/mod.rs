@@ -33,8 +33,9 @@ use postgres::connect::Settings;
 use postgres::{DEFAULT_SCHEMA, Postgres};
 pub use postgres::{Keeper, Stop};
 pub use records::{
-    AtWork, COMPLETED_EARLY, Claimed, Claimer, Drain, Drained, Event, Finish, Head, Look, Position,
-    Recorded, Run, Runner, SlotTask, Step, Stepped, Summary, Which,
+    AtWork, COMPLETED_EARLY, Changed, Claimed, Claimer, Drain, Drained, Enqueued, Event, Finish,
+    Head, Look, NewTask, Position, Recorded, Run, Runner, SlotTask, Step, Stepped, Summary,
+    ToRetry, Which,
 };
 use sqlite::Sqlite;
 use work::{Effect, Generated, Generation, ItemClaim, Miss, Performed, Take, Taken, Watch};
@@ -163,6 +164,23 @@ pub trait Store {
         version: Option<&Version>,
         event: &Event,
     ) -> Result<(), StoreError>;
+
+    /// Makes ad-hoc tasks, each unless there is one of its key, in one transaction; with `again`, one that is over is
+    /// opened once more instead, with a new budget. What became of each, in order.
+    fn enqueue(
+        &mut self,
+        job: &str,
+        tasks: &[NewTask],
+        again: bool,
+        event: &Event,
+    ) -> Result<Vec<Enqueued>, StoreError>;
+
+    /// Makes tasks that failed, or that wait for their time, due at `event.at` with a new budget. The own task of a slot
+    /// whose item that is becomes due as well.
+    fn retry(&mut self, job: &str, which: &ToRetry, event: &Event) -> Result<Changed, StoreError>;
+
+    /// Leaves out an ad-hoc task that waits or has failed.
+    fn skip(&mut self, job: &str, key: &str, event: &Event) -> Result<Changed, StoreError>;
 
     /// Brings all that is on record to the disk, also what an earlier process could not; `false` if that has to wait
     /// for other readers.

@@ -285,6 +285,50 @@ pub struct Event {
     pub note: Option<String>,
 }
 
+/// An ad-hoc task to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewTask {
+    /// What it is known by among the job's ad-hoc tasks.
+    pub key: String,
+    /// JSON.
+    pub payload: Option<String>,
+    /// Not to be started before.
+    pub due_at: Instant,
+}
+
+/// What became of an ad-hoc task that was to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Enqueued {
+    /// Whether it was made, or opened once more.
+    pub is_new: bool,
+    /// Where it stands now.
+    pub status: Status,
+}
+
+/// Which tasks are to be tried again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToRetry {
+    /// A slot's own, and its items.
+    Slot(Instant),
+    /// One item of a slot.
+    Item(Instant, String),
+    /// An ad-hoc one.
+    AdHoc(String),
+    /// All that failed, but for runs by hand without a slot.
+    Failed,
+}
+
+/// What became of tasks that were to be changed by hand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// Tasks that were changed.
+    pub count: u64,
+    /// Tasks that were left alone, as somebody is at them.
+    pub busy: u64,
+    /// Where the one task that was named stands now; none: there is none, or none was named.
+    pub status: Option<Status>,
+}
+
 /// How a job stands.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Summary {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use md5::{Digest as _, Md5};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{Claimed, Runner};
@@ -263,6 +264,7 @@ impl Item {
             }
         };
         check_key(&item.key)?;
+        item.payload.as_deref().map_or(Ok(()), check_payload)?;
         Ok(Some(item))
     }
 }
@@ -282,6 +284,28 @@ pub fn check_key(key: &str) -> Result<(), String> {
         return Err("the key has a NUL character".into());
     }
     Ok(())
+}
+
+/// Whether a text is JSON that every store can keep.
+pub fn check_payload(payload: &str) -> Result<(), String> {
+    let read = serde_json::from_str(payload);
+    let value: Value = read.map_err(|error| format!("the payload is not JSON: {error}"))?;
+    if has_nul(&value) {
+        return Err("the payload has a NUL character".into());
+    }
+    Ok(())
+}
+
+/// Whether there is a NUL in a text, which PostgreSQL does not keep.
+fn has_nul(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+        Value::String(text) => text.contains('\0'),
+        Value::Array(values) => values.iter().any(has_nul),
+        Value::Object(values) => values
+            .iter()
+            .any(|(name, value)| name.contains('\0') || has_nul(value)),
+    }
 }
 
 /// The items of a file, a line each; an error names the line.

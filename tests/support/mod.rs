@@ -6,6 +6,7 @@
 )]
 
 mod around;
+pub mod manual;
 pub mod pg_store;
 pub mod pgbouncer;
 pub mod postgres;

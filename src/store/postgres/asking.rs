@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::line::{Line, NAME, on};
 use super::session::{self, Answer, Fault, Session, store_error};
-use super::{Postgres, lease, step};
+use super::{Postgres, effect, lease, step};
 use crate::clock::since_boot;
 use crate::domain::decide::Decision;
 use crate::domain::state::State;
@@ -89,6 +89,26 @@ impl Postgres {
         let work = Arc::new(work);
         self.patiently(
             |fault| matches!(fault, Fault::Away(_)),
+            |store| {
+                let work = work.clone();
+                store.once(move |session| session.write(|session| work(session)))
+            },
+        )
+    }
+
+    /// The same, and once more if others were in its way: of a deadlock with an application's transaction, the server
+    /// ends either.
+    pub(super) fn write_again<T: Send + 'static>(
+        &mut self,
+        work: impl Fn(&mut Session) -> Answer<T> + Send + Sync + 'static,
+    ) -> Result<T, StoreError> {
+        let work = Arc::new(work);
+        self.patiently(
+            |fault| match fault {
+                Fault::Away(_) => true,
+                Fault::Server(error) => effect::is_conflict(error),
+                Fault::Row(_) | Fault::LeaseLost | Fault::Work(_) | Fault::Unknown => false,
+            },
             |store| {
                 let work = work.clone();
                 store.once(move |session| session.write(|session| work(session)))

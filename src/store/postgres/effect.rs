@@ -258,7 +258,8 @@ fn committed(done: Result<(), postgres::Error>) -> Answer<()> {
     })
 }
 
-fn is_conflict(error: &postgres::Error) -> bool {
+/// Whether a transaction was rolled back only for what others did at the same time.
+pub(super) fn is_conflict(error: &postgres::Error) -> bool {
     let conflicts = [
         SqlState::T_R_DEADLOCK_DETECTED,
         SqlState::T_R_SERIALIZATION_FAILURE,

@@ -58,8 +58,8 @@ fn late(session: &mut Session, finish: &Finish) -> Answer<Recorded> {
     if !session.query(succeeded, &[text(&finish.run)])?.is_empty() {
         return Ok(Recorded::CompletedEarly);
     }
-    let completed =
-        "SELECT FROM jobrun.task WHERE id = $1 AND claim_token = $2 AND status = 'succeeded'";
+    // Since then it may have been opened once more.
+    let completed = "SELECT FROM jobrun.task WHERE id = $1 AND claim_token = $2 AND status IN ('succeeded', 'pending')";
     let rows = session.query(completed, &[number(&finish.task), text(&finish.token)])?;
     if rows.is_empty() {
         // Its task is whose lock it is now; whoever took the run for lost did not know that it lives.

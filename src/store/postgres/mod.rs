@@ -22,6 +22,7 @@ mod read;
 mod session;
 mod state;
 mod step;
+mod tasks;
 #[cfg(test)]
 pub mod testing;
 #[cfg(test)]
@@ -35,8 +36,9 @@ use uuid::Uuid;
 
 use super::work::{Effect, Generated, Generation, ItemClaim, Miss, Performed, Take, Taken, Watch};
 use super::{
-    AtWork, Claimed, Claimer, Event, Finish, Holding, Locked, Locking, Look, Position, Recorded,
-    Run, SlotTask, Step, Stepped, Store, StoreError, Summary, Told, Which,
+    AtWork, Changed, Claimed, Claimer, Enqueued, Event, Finish, Holding, Locked, Locking, Look,
+    NewTask, Position, Recorded, Run, SlotTask, Step, Stepped, Store, StoreError, Summary, ToRetry,
+    Told, Which,
 };
 use crate::clock::since_boot;
 use crate::domain::decide::Decision;
@@ -316,6 +318,27 @@ impl Store for Postgres {
     ) -> Result<(), StoreError> {
         let (job, version, event) = (job.to_owned(), version.cloned(), event.clone());
         self.write(move |session| by_hand::set_cursor(session, &job, to, version.as_ref(), &event))
+    }
+
+    fn enqueue(
+        &mut self,
+        job: &str,
+        tasks: &[NewTask],
+        again: bool,
+        event: &Event,
+    ) -> Result<Vec<Enqueued>, StoreError> {
+        let (job, tasks, event) = (job.to_owned(), tasks.to_vec(), event.clone());
+        self.write_again(move |session| tasks::enqueue(session, &job, &tasks, again, &event))
+    }
+
+    fn retry(&mut self, job: &str, which: &ToRetry, event: &Event) -> Result<Changed, StoreError> {
+        let (job, which, event) = (job.to_owned(), which.clone(), event.clone());
+        self.write_again(move |session| tasks::retry(session, &job, &which, &event))
+    }
+
+    fn skip(&mut self, job: &str, key: &str, event: &Event) -> Result<Changed, StoreError> {
+        let (job, key, event) = (job.to_owned(), key.to_owned(), event.clone());
+        self.write_again(move |session| tasks::skip(session, &job, &key, &event))
     }
 
     fn jobs(&mut self) -> Result<Vec<String>, StoreError> {

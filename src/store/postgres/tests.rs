@@ -9,6 +9,8 @@ use super::connect::Settings;
 use super::testing::cluster::{self, Cluster};
 use super::*;
 use crate::domain::decide::{Claim, Then};
+use crate::domain::lifecycle::{Outcome, Status};
+use crate::store::contract::a_finish;
 use crate::store::{Beat, Database, Head, Lock, Runner};
 
 /// Longer than any beat takes.
@@ -374,4 +376,342 @@ fn the_role_of_another_may_be_told_what_it_lacks() {
     client
         .batch_execute(&format!("DROP SCHEMA {schema} CASCADE; DROP ROLE {role}"))
         .expect("cleaned up");
+}
+
+/// A running attempt at task `k`, known as `t`; a task `l` that waits; and an account of the application's.
+const ATTEMPTS: &str = "
+    INSERT INTO task (job, key, status, claim_token) VALUES ('j', 'k', 'running', 't');
+    INSERT INTO task (job, key) VALUES ('j', 'l');
+    CREATE TABLE account (points integer NOT NULL); INSERT INTO account VALUES (0)";
+
+/// A session of an application's, which sees the store's tables.
+fn application(bench: &Bench) -> postgres::Client {
+    let mut client = bench.cluster.client();
+    let schema = session::quoted(&bench.database.schema);
+    let path = format!("SET search_path = {schema}");
+    client.batch_execute(&path).expect("a setting");
+    client
+}
+
+/// The first column of the one row, as text.
+fn text_of(client: &mut postgres::Client, sql: &str) -> String {
+    let sql = format!("SELECT ({sql})::text");
+    let row = client.query_one(&sql, &[]).expect(&sql);
+    row.get::<_, Option<String>>(0).unwrap_or_default()
+}
+
+/// What the server says no to it with.
+fn refused(client: &mut postgres::Client, sql: &str) -> String {
+    let error = client.batch_execute(sql).expect_err(sql);
+    let said = error.as_db_error().expect("the server says so");
+    said.message().to_owned()
+}
+
+fn new_task(store: &mut Postgres, key: &str) -> NewTask {
+    NewTask {
+        key: key.to_owned(),
+        payload: None,
+        due_at: store.now().expect("a clock"),
+    }
+}
+
+fn an_event(store: &mut Postgres) -> Event {
+    Event {
+        at: store.now().expect("a clock"),
+        action: "test",
+        detail: String::new(),
+        user: "u".into(),
+        host: "h".into(),
+        note: None,
+    }
+}
+
+fn enqueue(store: &mut Postgres, keys: &[&str], again: bool) -> Vec<(bool, Status)> {
+    let tasks: Vec<NewTask> = keys.iter().map(|key| new_task(store, key)).collect();
+    let event = an_event(store);
+    let enqueued = store.enqueue("j", &tasks, again, &event).expect("enqueued");
+    enqueued
+        .iter()
+        .map(|enqueued| (enqueued.is_new, enqueued.status))
+        .collect()
+}
+
+#[test]
+fn a_task_is_made_in_the_transaction_of_an_application_or_not_at_all() {
+    let Some(bench) = Bench::new() else { return };
+    drop(bench.open());
+    let mut app = application(&bench);
+    let tasks = "SELECT count(*) FROM task";
+    for make in [
+        "SELECT enqueue('mail', 'order-17', '{\"to\": \"a\"}')",
+        "INSERT INTO task (job, key, payload) VALUES ('mail', 'order-18', '{}')",
+    ] {
+        let before = text_of(&mut app, tasks);
+        app.batch_execute(&format!("BEGIN; {make}; ROLLBACK"))
+            .expect(make);
+        assert_eq!(text_of(&mut app, tasks), before);
+        app.batch_execute(&format!("BEGIN; {make}; COMMIT"))
+            .expect(make);
+        assert_ne!(text_of(&mut app, tasks), before);
+    }
+    let due =
+        "SELECT bool_and(due_at BETWEEN now() - interval '1 min' AND now() AND created_at <= now()
+                   AND status = 'pending' AND trigger = 'enqueue' AND slot IS NULL) FROM task";
+    assert_eq!(text_of(&mut app, due), "true");
+    let known = "SELECT (is_new, status) FROM enqueue('mail', 'order-17')";
+    assert_eq!(text_of(&mut app, known), "(f,pending)");
+    refused(
+        &mut app,
+        "INSERT INTO task (job, key) VALUES ('mail', 'order-17')",
+    );
+    assert_eq!(text_of(&mut app, tasks), "2");
+    app.batch_execute("SELECT enqueue('mail', 'x', due_at => '2030-01-01')")
+        .expect("made");
+    let later = "SELECT due_at = '2030-01-01' FROM task WHERE key = 'x'";
+    assert_eq!(text_of(&mut app, later), "true");
+}
+
+#[test]
+fn a_key_that_is_none_is_refused() {
+    let Some(bench) = Bench::new() else { return };
+    drop(bench.open());
+    let mut app = application(&bench);
+    for key in ["''", "NULL", "repeat('x', 513)", "repeat('é', 257)"] {
+        refused(&mut app, &format!("SELECT enqueue('j', {key})"));
+        refused(
+            &mut app,
+            &format!("INSERT INTO task (job, key) VALUES ('j', {key}) ON CONFLICT DO NOTHING"),
+        );
+    }
+    app.batch_execute("SELECT enqueue('j', repeat('é', 256))")
+        .expect("512 bytes");
+}
+
+#[test]
+fn a_mark_goes_with_the_effect_it_stands_for() {
+    let Some(bench) = Bench::new() else { return };
+    drop(bench.open());
+    let mut app = application(&bench);
+    app.batch_execute(ATTEMPTS).expect("attempts");
+    let stand = "SELECT (status, points, checkpoint) FROM task, account WHERE key = 'k'";
+    app.batch_execute("SELECT checkpoint('t', 'page 7')")
+        .expect("saved");
+    let work = "UPDATE account SET points = points + 10; SELECT complete('t')";
+    app.batch_execute(&format!(
+        "BEGIN; SELECT checkpoint('t', 'page 8'); {work}; ROLLBACK"
+    ))
+    .expect("undone");
+    assert_eq!(text_of(&mut app, stand), "(running,0,\"page 7\")");
+    app.batch_execute(&format!("BEGIN; {work}; COMMIT"))
+        .expect("done");
+    assert_eq!(text_of(&mut app, stand), "(succeeded,10,)");
+}
+
+#[test]
+fn a_mark_of_an_attempt_that_is_not_the_current_one_undoes_the_transaction() {
+    let Some(bench) = Bench::new() else { return };
+    drop(bench.open());
+    let mut app = application(&bench);
+    app.batch_execute(ATTEMPTS).expect("attempts");
+    app.batch_execute("SELECT complete('t')").expect("done");
+    for mark in [
+        "complete('t')",
+        "complete('of another')",
+        "complete(NULL)",
+        "checkpoint('t', 'half')",
+    ] {
+        app.batch_execute("BEGIN; UPDATE account SET points = points + 10")
+            .expect("begun");
+        let said = refused(&mut app, &format!("SELECT {mark}"));
+        assert!(said.contains("no longer the current one"), "{said}");
+        // It is undone, whoever looks at errors.
+        app.batch_execute("COMMIT").expect("which is a rollback");
+        assert_eq!(text_of(&mut app, "SELECT points FROM account"), "0");
+    }
+}
+
+#[test]
+fn a_task_is_cancelled_unless_somebody_is_at_it() {
+    let Some(bench) = Bench::new() else { return };
+    drop(bench.open());
+    let mut app = application(&bench);
+    app.batch_execute(ATTEMPTS).expect("attempts");
+    for (key, answer) in [
+        ("k", "false"),
+        ("l", "true"),
+        ("l", "false"),
+        ("unknown", "false"),
+    ] {
+        let cancel = format!("SELECT cancel('j', '{key}')");
+        app.batch_execute(&format!("BEGIN; {cancel}; ROLLBACK"))
+            .expect("undone");
+        assert_eq!(text_of(&mut app, &cancel), answer, "{key}");
+    }
+    let stand =
+        "SELECT string_agg(concat_ws(' ', key, status, reason), ', ' ORDER BY key) FROM task";
+    assert_eq!(text_of(&mut app, stand), "k running, l skipped manual");
+}
+
+#[test]
+fn a_task_that_is_opened_again_after_its_early_mark_is_no_loss_of_its_run() {
+    let Some(bench) = Bench::new() else { return };
+    let mut store = bench.open();
+    let mut app = application(&bench);
+    app.batch_execute(ATTEMPTS).expect("attempts");
+    app.batch_execute("SELECT complete('t')").expect("done");
+    assert_eq!(enqueue(&mut store, &["k"], true), [(true, Status::Pending)]);
+    let id = text_of(&mut app, "SELECT id FROM task WHERE key = 'k'");
+    let ended = Finish {
+        task: Some(id.parse().expect("a number")),
+        token: "t".into(),
+        outcome: Outcome::Failed,
+        ..a_finish()
+    };
+    let recorded = store.finish(&ended).expect("recorded");
+    assert_eq!(recorded, Recorded::CompletedEarly);
+    let status = "SELECT status FROM task WHERE key = 'k'";
+    assert_eq!(text_of(&mut app, status), "pending");
+}
+
+/// Waits until a session of jobrun's waits for another's transaction.
+fn until_it_waits(app: &mut postgres::Client) {
+    let waits = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+                 WHERE NOT granted AND $1 = ANY(pg_blocking_pids(l.pid))";
+    let pid: i32 = app
+        .query_one("SELECT pg_backend_pid()", &[])
+        .expect("asked")
+        .get(0);
+    let began = std::time::Instant::now();
+    while app
+        .query_one(waits, &[&pid])
+        .expect("asked")
+        .get::<_, i64>(0)
+        == 0
+    {
+        assert!(began.elapsed() < SOON, "nobody waits");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_task_that_others_may_make_yet_is_answered_for_once_that_is_decided() {
+    let Some(bench) = Bench::new() else { return };
+    let mut store = bench.open();
+    let mut app = application(&bench);
+    for (end, answer) in [("COMMIT", false), ("ROLLBACK", true)] {
+        let key = format!("k of {end}");
+        app.batch_execute(&format!("BEGIN; SELECT enqueue('j', '{key}')"))
+            .expect("begun");
+        let enqueued = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| enqueue(&mut store, &[&key], false));
+            until_it_waits(&mut app);
+            app.batch_execute(end).expect(end);
+            asked.join().expect("answered")
+        });
+        assert_eq!(enqueued, [(answer, Status::Pending)]);
+    }
+}
+
+#[test]
+fn whoever_enqueues_in_another_order_is_in_nobodys_way_for_long() {
+    let Some(bench) = Bench::new() else { return };
+    let mut store = bench.open();
+    let mut app = application(&bench);
+    app.batch_execute("BEGIN; SELECT enqueue('j', 'b')")
+        .expect("begun");
+    let enqueued = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| enqueue(&mut store, &["a", "b"], false));
+        until_it_waits(&mut app);
+        // Each waits for the other, and the server ends either.
+        let end = match app.batch_execute("SELECT enqueue('j', 'a')") {
+            Ok(()) => "COMMIT",
+            Err(_) => "ROLLBACK",
+        };
+        app.batch_execute(end).expect(end);
+        asked.join().expect("answered")
+    });
+    assert_eq!(enqueued.len(), 2);
+    assert_eq!(text_of(&mut app, "SELECT count(*) FROM task"), "2");
+}
+
+#[test]
+fn many_who_enqueue_the_same_keys_make_each_once() {
+    let Some(bench) = Bench::new() else { return };
+    drop(bench.open());
+    let new: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..6)
+            .map(|part| {
+                let mut store = bench.open();
+                scope.spawn(move || {
+                    let keys: Vec<String> = (0..400)
+                        .map(|n| format!("{}", (n * 7 + part * 50) % 700))
+                        .collect();
+                    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+                    let enqueued = enqueue(&mut store, &keys, false);
+                    assert_eq!(enqueued.len(), keys.len());
+                    enqueued.iter().filter(|(is_new, _)| *is_new).count()
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("done"))
+            .sum()
+    });
+    let made = text_of(&mut application(&bench), "SELECT count(*) FROM task");
+    assert_eq!(new.to_string(), made);
+}
+
+#[test]
+fn a_task_in_a_transaction_of_the_jobs_is_left_alone() {
+    let Some(bench) = Bench::new() else { return };
+    let mut store = bench.open();
+    let mut app = application(&bench);
+    enqueue(&mut store, &["k"], false);
+    app.batch_execute("UPDATE task SET attempts = 1")
+        .expect("tried once");
+    app.batch_execute("BEGIN; SELECT FROM task FOR NO KEY UPDATE")
+        .expect("begun");
+    let event = an_event(&mut store);
+    let named = ToRetry::AdHoc("k".into());
+    for changed in [
+        store.retry("j", &named, &event),
+        store.skip("j", "k", &event),
+    ] {
+        let changed = changed.expect("answered at once");
+        assert_eq!((changed.count, changed.busy), (0, 1));
+    }
+    app.batch_execute("ROLLBACK").expect("ended");
+    assert_eq!(store.retry("j", &named, &event).expect("asked").count, 1);
+}
+
+#[test]
+fn an_item_is_tried_again_before_or_after_its_slot_is_settled_but_not_in_between() {
+    let Some(bench) = Bench::new() else { return };
+    let mut store = bench.open();
+    let mut app = application(&bench);
+    app.batch_execute(
+        "INSERT INTO task (job, slot, status, items) VALUES ('j', '2026-05-05Z', 'pending', 1);
+         INSERT INTO task (job, slot, key, status) VALUES ('j', '2026-05-05Z', 'x', 'failed')",
+    )
+    .expect("a slot");
+    app.batch_execute("BEGIN; SELECT FROM task WHERE key = '' FOR UPDATE")
+        .expect("a run that settles it");
+    let event = an_event(&mut store);
+    let item = ToRetry::Item(
+        "2026-05-05T00:00:00Z".parse().expect("an instant"),
+        "x".into(),
+    );
+    let changed = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| store.retry("j", &item, &event).expect("asked"));
+        until_it_waits(&mut app);
+        app.batch_execute(
+            "UPDATE task SET status = 'failed', completed_at = now() WHERE key = ''; COMMIT",
+        )
+        .expect("settled");
+        asked.join().expect("answered")
+    });
+    assert_eq!(changed.count, 1);
+    let stand = "SELECT string_agg(concat_ws(' ', status, trigger), ', ' ORDER BY key) FROM task";
+    assert_eq!(text_of(&mut app, stand), "pending retry, pending retry");
 }

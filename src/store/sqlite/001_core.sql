@@ -147,10 +147,11 @@ CREATE TABLE jobrun_event (
 );
 CREATE INDEX jobrun_event_job ON jobrun_event (job, id);
 
--- A command's own done-mark, in its own transaction: INSERT INTO jobrun_complete (token) VALUES (…).
+-- A command's own done-mark, in its own transaction, all of which is undone if the attempt is no longer the current
+-- one, also where nobody looks at errors, as in a script of sqlite3's: INSERT INTO jobrun_complete (token) VALUES (…).
 CREATE VIEW jobrun_complete AS SELECT NULL AS token WHERE FALSE;
 CREATE TRIGGER jobrun_complete_insert INSTEAD OF INSERT ON jobrun_complete BEGIN
-    SELECT RAISE(ABORT, 'jobrun: the attempt is no longer the current one')
+    SELECT RAISE(ROLLBACK, 'jobrun: the attempt is no longer the current one')
     WHERE NOT EXISTS (SELECT 1 FROM jobrun_task WHERE claim_token = NEW.token AND status = 'running');
     UPDATE jobrun_task SET status = 'succeeded', reason = NULL, checkpoint = NULL,
         completed_at = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)
@@ -160,7 +161,7 @@ END;
 -- How far a command is, saved in its own transaction: INSERT INTO jobrun_checkpoint (token, value) VALUES (…).
 CREATE VIEW jobrun_checkpoint AS SELECT NULL AS token, NULL AS value WHERE FALSE;
 CREATE TRIGGER jobrun_checkpoint_insert INSTEAD OF INSERT ON jobrun_checkpoint BEGIN
-    SELECT RAISE(ABORT, 'jobrun: the attempt is no longer the current one')
+    SELECT RAISE(ROLLBACK, 'jobrun: the attempt is no longer the current one')
     WHERE NOT EXISTS (SELECT 1 FROM jobrun_task WHERE claim_token = NEW.token AND status = 'running');
     UPDATE jobrun_task SET checkpoint = NEW.value WHERE claim_token = NEW.token AND status = 'running';
 END;

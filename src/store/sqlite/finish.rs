@@ -52,8 +52,8 @@ fn late(db: &Connection, finish: &Finish) -> rusqlite::Result<Recorded> {
     if db.prepare_cached(succeeded)?.exists([&finish.run])? {
         return Ok(Recorded::CompletedEarly);
     }
-    let completed =
-        "SELECT 1 FROM jobrun_task WHERE id = ?1 AND claim_token = ?2 AND status = 'succeeded'";
+    // Since then it may have been opened once more.
+    let completed = "SELECT 1 FROM jobrun_task WHERE id = ?1 AND claim_token = ?2 AND status IN ('succeeded', 'pending')";
     let is_completed = db
         .prepare_cached(completed)?
         .exists(params![finish.task, finish.token])?;

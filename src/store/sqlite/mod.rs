@@ -15,6 +15,9 @@ pub mod plans;
 mod read;
 mod state;
 mod step;
+mod tasks;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,8 +29,9 @@ use rustix::io::Errno;
 
 use super::work::{Effect, Generated, Generation, ItemClaim, Miss, Performed, Take, Taken, Watch};
 use super::{
-    AtWork, Claimed, Claimer, Event, Finish, Holding, Locked, Locking, Look, Position, Recorded,
-    Run, SlotTask, Step, Stepped, Store, StoreError, Summary, Told, Which,
+    AtWork, Changed, Claimed, Claimer, Enqueued, Event, Finish, Holding, Locked, Locking, Look,
+    NewTask, Position, Recorded, Run, SlotTask, Step, Stepped, Store, StoreError, Summary, ToRetry,
+    Told, Which,
 };
 use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
@@ -344,6 +348,24 @@ impl Store for Sqlite {
         event: &Event,
     ) -> Result<(), StoreError> {
         self.write(|db| by_hand::set_cursor(db, job, to, version, event))
+    }
+
+    fn enqueue(
+        &mut self,
+        job: &str,
+        tasks: &[NewTask],
+        again: bool,
+        event: &Event,
+    ) -> Result<Vec<Enqueued>, StoreError> {
+        self.write(|db| tasks::enqueue(db, job, tasks, again, event))
+    }
+
+    fn retry(&mut self, job: &str, which: &ToRetry, event: &Event) -> Result<Changed, StoreError> {
+        self.write(|db| tasks::retry(db, job, which, event))
+    }
+
+    fn skip(&mut self, job: &str, key: &str, event: &Event) -> Result<Changed, StoreError> {
+        self.write(|db| tasks::skip(db, job, key, event))
     }
 
     fn jobs(&mut self) -> Result<Vec<String>, StoreError> {
