@@ -184,7 +184,15 @@ pub(super) fn a_task_that_is_over_is_opened_once_more_if_asked(bench: &mut Bench
             [(true, Status::Pending), (false, Status::Pending)]
         );
     }
-    skip(bench, "a", "2026-05-05T09:43:00Z");
+}
+
+pub(super) fn a_task_that_is_opened_once_more_has_a_time_and_a_payload_of_its_own(
+    bench: &mut Bench,
+) {
+    let job = seen(bench);
+    let now = "2026-05-05T09:43:00Z";
+    enqueue(bench, &["a"], false, now);
+    skip(bench, "a", now);
     let later = NewTask {
         payload: Some("2".into()),
         ..new_task("a", LATER)
