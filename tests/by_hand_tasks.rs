@@ -331,6 +331,51 @@ fn a_task_that_became_moot_is_left_out() {
     assert_eq!(scenario.text(event), "skip `a` cancelled");
 }
 
+/// A slot with two items, one of which fails until there is a file `mended`.
+const ITEMS: &str = "items = \"SELECT 'x' UNION SELECT 'y'\"
+shell = 'echo $JOBRUN_KEY >> items; test $JOBRUN_KEY = x || test -e mended'";
+
+/// That an item that failed is done again, and nothing else, however that is asked for.
+fn is_done_again(scenario: &Scenario, retry: &str) {
+    scenario.run("run j").exits(1);
+    scenario
+        .run(&format!("retry j --slot {THE_SLOT} --key x"))
+        .exits(1)
+        .says(&["has succeeded", "--force"]);
+    scenario
+        .run(&format!("retry j {retry}"))
+        .exits(0)
+        .answers(&["j: 1 task due now\n"]);
+    scenario.signal_file("mended");
+    scenario.run("run j").exits(0);
+    assert_eq!(scenario.lines("items"), ["x", "y", "y"]);
+    scenario.run(&format!("retry j {retry}")).exits(1);
+}
+
+#[test]
+fn a_failed_item_is_tried_again_and_nothing_else() {
+    let ways = [
+        format!("--slot {THE_SLOT} --key y"),
+        format!("--slot {THE_SLOT}"),
+        "--failed".to_owned(),
+    ];
+    for retry in ways {
+        let scenario = Scenario::job(&format!("{ONE_SLOT}\n{ITEMS}"));
+        is_done_again(&scenario, &retry);
+        assert_eq!(scenario.tasks(), ["succeeded"; 3]);
+    }
+}
+
+#[test]
+fn a_failed_item_on_postgresql_is_tried_again_and_nothing_else() {
+    let Some(store) = PgStore::shared() else {
+        return;
+    };
+    let host = store.job(&format!("{ONE_SLOT}\n{ITEMS}"));
+    is_done_again(&host, &format!("--slot {THE_SLOT} --key y"));
+    assert_eq!(store.tasks(), ["succeeded"; 3]);
+}
+
 #[test]
 fn tasks_by_hand_on_postgresql() {
     let Some(store) = PgStore::shared() else {

@@ -61,42 +61,59 @@ fn the_examples_for_sqlite_work() {
     assert_eq!(scenario.number("SELECT fence FROM mirror"), 8);
 }
 
+/// A job that does an example.
+fn job(name: &str, work: &str, example: &str) -> String {
+    assert!(!example.contains("'''"));
+    format!(
+        "[jobs.{name}]\n{work}'''\n{example}'''{}\n",
+        if work.contains('[') { "]" } else { "" }
+    )
+}
+
+/// That an attempt does its work once and is marked by itself; that of another one does nothing.
+fn is_marked(scenario: &Scenario, name: &str, example: &str, points: &dyn Fn() -> i64) {
+    let before = points();
+    scenario.run(&format!("enqueue {name} 42")).exits(0);
+    scenario.run(&format!("run {name}")).exits(0);
+    assert_eq!(points(), before + 10, "{example}");
+    let program = if name == "python" { "python3" } else { "sh" };
+    // Nor does a script that goes on after an error keep the effect.
+    for example in [
+        example,
+        &example
+            .replace("-bail", "")
+            .replace("ON_ERROR_STOP=1", "ON_ERROR_STOP=0"),
+    ] {
+        succeeds(scenario.program(program, ["-c", example]), "of nobody");
+        assert_eq!(points(), before + 10, "{example}");
+    }
+    let strict = scenario.program(program, ["-c", example]);
+    assert!(!succeeds(strict, "of nobody"), "{example}");
+}
+
 #[test]
 fn commands_mark_their_tasks_in_sqlite() {
-    let scenario = Scenario::new(JOBS);
-    scenario.run("enqueue mail first").exits(0);
-    scenario.execute(TABLES);
     let (shell, python) = (examples(PAGE, "sh sqlite"), examples(PAGE, "python sqlite"));
     assert_eq!((shell.len(), python.len()), (1, 1));
-    let mut expected = 0;
-    for (program, needed, example) in [
-        ("sh", "sqlite3", &shell[0]),
-        ("python3", "python3", &python[0]),
+    let jobs = job("shell", "shell = ", &shell[0]);
+    let scenario =
+        Scenario::new(&(jobs + &job("python", "command = ['python3', '-c', ", &python[0])));
+    scenario
+        .run("enqueue shell first --at 2099-01-01T00:00Z")
+        .exits(0);
+    scenario.execute(TABLES);
+    let points = || scenario.number("SELECT points FROM accounts");
+    for (name, needed, example) in [
+        ("shell", "sqlite3", &shell[0]),
+        ("python", "python3", &python[0]),
     ] {
-        if !has(needed) {
-            continue;
+        if has(needed) {
+            is_marked(&scenario, name, example, &points);
+            let status =
+                format!("SELECT status FROM jobrun_task WHERE job = '{name}' AND key = '42'");
+            assert_eq!(scenario.text(&status), "succeeded");
         }
-        let attempt = format!(
-            "INSERT INTO jobrun_task (job, key, status, claim_token) VALUES ('j', '{program}', 'running', 'of {program}')"
-        );
-        scenario.execute(&attempt);
-        let command = |example: &str| scenario.program(program, ["-c", example]);
-        assert!(
-            succeeds(command(example), &format!("of {program}")),
-            "{example}"
-        );
-        assert!(
-            !succeeds(command(example), &format!("of {program}")),
-            "twice: {example}"
-        );
-        // Nor does a script that goes on after an error keep the effect.
-        let heedless = example.replace("-bail", "");
-        succeeds(command(&heedless), "of nobody");
-        expected += 10;
-        assert_eq!(scenario.number("SELECT points FROM accounts"), expected);
     }
-    let open = "SELECT count(*) FROM jobrun_task WHERE job = 'j' AND status <> 'succeeded'";
-    assert_eq!(scenario.number(open), 0);
 }
 
 #[test]
@@ -150,29 +167,22 @@ fn commands_mark_their_tasks_in_postgresql() {
     if !has("psql") {
         return;
     }
-    let host = store.host(JOBS);
-    host.run("enqueue mail first").exits(0);
-    store.execute(TABLES);
-    store.execute("INSERT INTO task (job, key, status, claim_token) VALUES ('j', 'k', 'running', 'the-token')");
     let example = shell[0].replace("jobrun.", &format!("{}.", store.schema()));
-    let command = || {
-        let mut command = host.program("sh", ["-c", &example]);
-        let cluster = store.cluster();
-        command
-            .env("PGHOST", cluster.socket_folder())
-            .env("PGPORT", cluster.port().to_string())
-            .env("PGUSER", USER)
-            .env("PGDATABASE", store.database())
-            .env("PGOPTIONS", format!("-c search_path={}", store.schema()));
-        command
-    };
-    assert!(succeeds(command(), "the-token"), "{example}");
-    assert!(!succeeds(command(), "the-token"), "twice");
-    assert_eq!(store.number("SELECT points FROM accounts"), 10);
-    assert_eq!(
-        store.text("SELECT status FROM task WHERE key = 'k'"),
-        "succeeded"
-    );
+    let cluster = store.cluster();
+    let host = store
+        .host(&job("shell", "shell = ", &example))
+        .env("PGHOST", cluster.socket_folder())
+        .env("PGPORT", cluster.port().to_string())
+        .env("PGUSER", USER)
+        .env("PGDATABASE", store.database())
+        .env("PGOPTIONS", format!("-c search_path={}", store.schema()));
+    host.run("enqueue shell first --at 2099-01-01T00:00Z")
+        .exits(0);
+    store.execute(TABLES);
+    let points = || store.number("SELECT points FROM accounts");
+    is_marked(&host, "shell", &example, &points);
+    let status = "SELECT status FROM task WHERE key = '42'";
+    assert_eq!(store.text(status), "succeeded");
 }
 
 #[test]

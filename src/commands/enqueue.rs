@@ -68,14 +68,11 @@ pub fn enqueue(config: &Config, args: &cli::Enqueue) -> Result<Ending, Error> {
         now,
         note: args.note.as_ref(),
     };
-    let tally = match item {
-        Some(item) => {
-            let mut tally = Tally::default();
-            order.enqueue(store.as_mut(), vec![item], &mut tally)?;
-            tally
-        }
-        None => of_input(&order, store.as_mut())?,
-    };
+    let mut tally = Tally::default();
+    match item {
+        Some(item) => order.enqueue(store.as_mut(), vec![item], &mut tally)?,
+        None => of_input(&order, store.as_mut(), &mut tally)?,
+    }
     answer(&order, args, &tally)?;
     Ok(Ending::Done)
 }
@@ -103,14 +100,8 @@ impl Order<'_> {
         items: Vec<Item>,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let detail = match items.as_slice() {
-            [] => return Ok(()),
-            [item] => format!("`{}`", item.key),
-            [first, ..] => format!(
-                "{}, `{}` first",
-                text::count(items.len() as u64, "task"),
-                first.key
-            ),
+        let Some(detail) = detail(&items) else {
+            return Ok(());
         };
         let task = |item: Item| NewTask {
             key: item.key,
@@ -131,8 +122,18 @@ impl Order<'_> {
     }
 }
 
+/// For the record; none if there is nothing to be made.
+fn detail(items: &[Item]) -> Option<String> {
+    let count = text::count(items.len() as u64, "task");
+    match items {
+        [] => None,
+        [item] => Some(format!("`{}`", item.key)),
+        [first, ..] => Some(format!("{count}, `{}` first", first.key)),
+    }
+}
+
 /// A task for each line of standard input; what was read before a line that is none is kept.
-fn of_input(order: &Order<'_>, store: &mut dyn Store) -> Result<Tally, Error> {
+fn of_input(order: &Order<'_>, store: &mut dyn Store, tally: &mut Tally) -> Result<(), Error> {
     let input = io::stdin();
     if input.is_terminal() {
         report::note(None, "a task a line, of a key or JSON; Ctrl-D ends that");
@@ -141,15 +142,14 @@ fn of_input(order: &Order<'_>, store: &mut dyn Store) -> Result<Tally, Error> {
         input: input.lock(),
         number: 0,
     };
-    let mut tally = Tally::default();
     loop {
         let (items, end) = lines.batch();
-        let done = order.enqueue(store, items, &mut tally);
+        let done = order.enqueue(store, items, tally);
         match (done, end) {
             (Ok(()), Ok(true)) => {}
-            (Ok(()), Ok(false)) => return Ok(tally),
+            (Ok(()), Ok(false)) => return Ok(()),
             (done, end) => {
-                let so_far = said(&tally);
+                let so_far = said(tally);
                 let hint =
                     format!("{so_far} before that; lines may be given twice, a task is made once");
                 done.inspect_err(|_| report::note(Some(order.job), &hint))?;

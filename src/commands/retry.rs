@@ -57,39 +57,45 @@ fn detail(which: &ToRetry) -> String {
     }
 }
 
-/// Why there was nothing to be tried again, and what there is instead.
-fn nothing(job: &Job, which: &ToRetry, changed: &Changed) -> Error {
+/// The task that was named, and what does it again in another way.
+fn named(job: &Job, which: &ToRetry) -> Option<(String, String)> {
     let name = &job.name;
-    let short = |slot: &Instant| text::short(job.zone.as_ref(), *slot);
-    let (what, again) = match which {
-        ToRetry::Slot(slot) => {
-            let slot = short(slot);
-            let again = format!("`jobrun run {name} --slot {slot}");
-            (format!("slot {slot} of job `{name}`"), again)
+    let slot = |slot: &Instant| text::short(job.zone.as_ref(), *slot);
+    let again = |slot: &str| format!("`jobrun run {name} --slot {slot}");
+    match which {
+        ToRetry::Slot(at) => {
+            let slot = slot(at);
+            Some((format!("slot {slot} of job `{name}`"), again(&slot)))
         }
-        ToRetry::Item(slot, key) => {
-            let slot = short(slot);
-            let again = format!("`jobrun run {name} --slot {slot}");
-            (
-                format!("item `{key}` of slot {slot} of job `{name}`"),
-                again,
-            )
+        ToRetry::Item(at, key) => {
+            let slot = slot(at);
+            let item = format!("item `{key}` of slot {slot} of job `{name}`");
+            Some((item, again(&slot)))
         }
         ToRetry::AdHoc(key) => {
             let again = format!("`jobrun enqueue {name} '{key}' --again");
-            (format!("task `{key}` of job `{name}`"), again)
+            Some((format!("task `{key}` of job `{name}`"), again))
         }
-        ToRetry::Failed => return Error::no(format!("job `{name}` has no failed task")),
+        ToRetry::Failed => None,
+    }
+}
+
+/// Why there was nothing to be tried again, and what there is instead.
+fn nothing(job: &Job, which: &ToRetry, changed: &Changed) -> Error {
+    let name = &job.name;
+    let Some((what, again)) = named(job, which) else {
+        return Error::no(format!("job `{name}` has no failed task"));
     };
+    let has_slot = !matches!(which, ToRetry::AdHoc(_));
     match changed.status {
         None if matches!(which, ToRetry::Slot(_)) => Error::no(format!("{what} has no task"))
             .hint(format!("{again}` makes one, if that is a slot")),
         None => Error::no(format!("there is no {what}")),
-        Some(Status::Succeeded) if matches!(which, ToRetry::AdHoc(_)) => {
+        Some(Status::Succeeded) if has_slot => Error::no(format!("{what} has succeeded"))
+            .hint(format!("{again} --force` does the slot again")),
+        Some(Status::Succeeded) => {
             Error::no(format!("{what} has succeeded")).hint(format!("{again}` does it again"))
         }
-        Some(Status::Succeeded) => Error::no(format!("{what} has succeeded"))
-            .hint(format!("{again} --force` does the slot again")),
         Some(Status::Skipped) => {
             Error::no(format!("{what} was left out")).hint(format!("{again}` does it all the same"))
         }

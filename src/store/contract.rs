@@ -23,10 +23,11 @@ use crate::domain::state::{PauseKind, Spec};
 use tasks::{
     a_failed_slot_is_tried_again_with_all_its_attempts, a_slot_that_is_tried_again_is_not_folded,
     a_slot_that_waits_for_its_items_is_due_with_them, a_task_that_became_moot_is_left_out,
+    a_task_that_is_opened_once_more_has_a_time_and_a_payload_of_its_own,
     a_task_that_is_over_is_opened_once_more_if_asked, a_task_that_somebody_is_at_is_left_alone,
     all_that_failed_is_tried_again_but_for_runs_by_hand, an_ad_hoc_task_is_made_once,
     an_item_that_is_tried_again_is_not_missed_by_the_run_of_its_slot,
-    an_item_that_is_tried_again_opens_its_slot,
+    an_item_that_is_tried_again_opens_its_slot, items_of_a_slot_by_hand_are_worked_off,
 };
 
 /// A store under test and what keeps it alive.
@@ -1132,8 +1133,10 @@ macro_rules! each_rule {
             the_clock_is_read_in_whole_milliseconds,
             an_ad_hoc_task_is_made_once,
             a_task_that_is_over_is_opened_once_more_if_asked,
+            a_task_that_is_opened_once_more_has_a_time_and_a_payload_of_its_own,
             a_failed_slot_is_tried_again_with_all_its_attempts,
             a_slot_that_is_tried_again_is_not_folded,
+            items_of_a_slot_by_hand_are_worked_off,
             an_item_that_is_tried_again_opens_its_slot,
             an_item_that_is_tried_again_is_not_missed_by_the_run_of_its_slot,
             a_slot_that_waits_for_its_items_is_due_with_them,

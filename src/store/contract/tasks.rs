@@ -80,6 +80,12 @@ fn seen(bench: &mut Bench) -> Job {
 /// The slot at ten, claimed, with items of these keys.
 fn fan_out(bench: &mut Bench, job: &Job, keys: &str) -> Claimed {
     let own = bench.owed(job, NOW).claimed.expect("the slot");
+    generate(bench, job, &own, keys);
+    own
+}
+
+/// Makes the items of a slot.
+fn generate(bench: &mut Bench, job: &Job, own: &Claimed, keys: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let list = folder.path().join("items");
     std::fs::write(&list, keys).expect("a list");
@@ -98,7 +104,6 @@ fn fan_out(bench: &mut Bench, job: &Job, keys: &str) -> Claimed {
     let never: crate::store::work::Watch = Arc::new(|| false);
     let made = bench.store.generate(&generation, &never).expect("asked");
     assert_eq!(made, Generated::Made(keys.lines().count() as u64));
-    own
 }
 
 /// Claims the next item of ten and ends it so.
@@ -179,7 +184,15 @@ pub(super) fn a_task_that_is_over_is_opened_once_more_if_asked(bench: &mut Bench
             [(true, Status::Pending), (false, Status::Pending)]
         );
     }
-    skip(bench, "a", "2026-05-05T09:43:00Z");
+}
+
+pub(super) fn a_task_that_is_opened_once_more_has_a_time_and_a_payload_of_its_own(
+    bench: &mut Bench,
+) {
+    let job = seen(bench);
+    let now = "2026-05-05T09:43:00Z";
+    enqueue(bench, &["a"], false, now);
+    skip(bench, "a", now);
     let later = NewTask {
         payload: Some("2".into()),
         ..new_task("a", LATER)
@@ -240,6 +253,18 @@ pub(super) fn a_slot_that_is_tried_again_is_not_folded(bench: &mut Bench) {
     assert_eq!(bench.statuses(&job), [Status::Succeeded; 2]);
     let done = retry(bench, &ToRetry::Slot(at(TEN)), LATER);
     assert_eq!((done.count, done.status), (0, Some(Status::Succeeded)));
+}
+
+pub(super) fn items_of_a_slot_by_hand_are_worked_off(bench: &mut Bench) {
+    let job = seen(bench);
+    let timetable = job.timetable.as_ref().expect("a timetable");
+    let slot = timetable.last_until(at(TEN)).expect("a slot");
+    let by_hand = bench.step(&job, NOW, Ask::Slot { slot }).claimed;
+    let own = by_hand.expect("the slot");
+    generate(bench, &job, &own, "x\ny\n");
+    end_item(bench, &job, &own, Outcome::Succeeded, NOW);
+    end_item(bench, &job, &own, Outcome::Succeeded, NOW);
+    assert_eq!(end_slot(bench, &own, NOW).0, Status::Succeeded);
 }
 
 pub(super) fn an_item_that_is_tried_again_opens_its_slot(bench: &mut Bench) {

@@ -1,6 +1,6 @@
 //! Tasks that people and applications make, try again and leave out.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use postgres::types::Type;
 
@@ -43,13 +43,10 @@ pub(super) fn enqueue(
         insert_event(session, job, event)?;
     }
     let known = statuses(session, job, &first)?;
-    let answer = |task: &NewTask| {
-        let is_new = new.remove(&task.key);
-        let status = known.get(&task.key).copied();
-        Enqueued {
-            is_new,
-            status: status.unwrap_or(Status::Pending),
-        }
+    let status = |key: &str| known.get(key).copied().unwrap_or(Status::Pending);
+    let answer = |task: &NewTask| Enqueued {
+        is_new: new.remove(&task.key),
+        status: status(&task.key),
     };
     Ok(tasks.iter().map(answer).collect())
 }
@@ -172,7 +169,35 @@ pub(super) fn retry(
 ) -> Answer<Changed> {
     hold(session, job, event.at)?;
     let slots = hold_slots(session, job, which)?;
-    // What somebody does right now in a transaction of the job's is locked, and passed over.
+    let opened = open(session, job, which, &slots, event.at)?;
+    let of_items = opened.iter().filter_map(|opened| opened.slot).collect();
+    open_owns(session, job, of_items, event.at)?;
+    if !opened.is_empty() {
+        insert_event(session, job, event)?;
+    }
+    let work = opened.iter().filter(|opened| opened.is_work).count();
+    Ok(Changed {
+        count: work.max(opened.len().min(1)) as u64,
+        ..stand(session, job, which, event.at)?
+    })
+}
+
+/// A task that was opened.
+struct Opened {
+    /// Of an item, its slot.
+    slot: Option<Instant>,
+    /// The own task of a slot with items is none: they are.
+    is_work: bool,
+}
+
+/// Opens tasks. What somebody does right now in a transaction of the job's is locked, and passed over.
+fn open(
+    session: &mut Session,
+    job: &str,
+    which: &ToRetry,
+    slots: &Vec<Instant>,
+    now: Instant,
+) -> Answer<Vec<Opened>> {
     let sql = format!(
         "WITH open AS MATERIALIZED (SELECT t.id FROM jobrun.task t
              WHERE t.job = $1 AND {} AND {IS_OPENABLE} AND (t.slot IS NULL OR t.slot = ANY($5))
@@ -184,26 +209,19 @@ pub(super) fn retry(
     let (slot, key) = (which.slot(), which.key());
     let values: [Bound<'_>; 5] = [
         text(&job),
-        time(&event.at),
+        time(&now),
         time(&slot),
         text(&key),
-        (&slots, Type::TIMESTAMPTZ_ARRAY),
+        (slots, Type::TIMESTAMPTZ_ARRAY),
     ];
     let rows = session.query(&sql, &values)?;
-    let (mut of_items, mut work) = (HashSet::new(), 0);
-    for row in &rows {
-        of_items.extend(row.try_get::<_, Option<Instant>>(0)?);
-        work += u64::from(row.try_get::<_, bool>(1)?);
-    }
-    open_owns(session, job, of_items, event.at)?;
-    if !rows.is_empty() {
-        insert_event(session, job, event)?;
-    }
-    Ok(Changed {
-        // Of a slot with items, these are the work.
-        count: work.max(rows.len().min(1) as u64),
-        ..stand(session, job, which, event.at)?
-    })
+    let opened = |row: &postgres::Row| {
+        Ok(Opened {
+            slot: row.try_get(0)?,
+            is_work: row.try_get(1)?,
+        })
+    };
+    rows.iter().map(opened).collect()
 }
 
 /// Holds on to the own tasks of the slots that are meant, in order; which these are.
@@ -228,7 +246,7 @@ fn hold_slots(session: &mut Session, job: &str, which: &ToRetry) -> Answer<Vec<I
 fn open_owns(
     session: &mut Session,
     job: &str,
-    slots: HashSet<Instant>,
+    slots: BTreeSet<Instant>,
     now: Instant,
 ) -> Answer<()> {
     let sql = format!(

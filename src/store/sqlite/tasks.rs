@@ -108,38 +108,51 @@ pub(super) fn retry(
     which: &ToRetry,
     event: &Event,
 ) -> rusqlite::Result<Changed> {
-    let condition = which.condition();
-    let (slot, key) = which.values();
     let now = ms(event.at);
-    let mut slots = db.prepare_cached(&format!(
-        "SELECT DISTINCT slot FROM jobrun_task
-         WHERE job = ?1 AND {condition} AND {IS_OPENABLE} AND slot IS NOT NULL AND key <> ''"
-    ))?;
-    let slots = slots.query_map(params![job, now, slot, key], |row| row.get(0))?;
-    let slots: Vec<i64> = slots.collect::<rusqlite::Result<_>>()?;
-    let mut open = db.prepare_cached(&format!(
-        "UPDATE jobrun_task SET status = 'pending', reason = NULL, due_at = ?2, attempts = 0, interruptions = 0,
-                first_tried_at = NULL, completed_at = NULL, \"trigger\" = 'retry'
-         WHERE job = ?1 AND {condition} AND {IS_OPENABLE} RETURNING key <> '' OR items IS NULL"
-    ))?;
-    let opened = open.query_map(params![job, now, slot, key], |row| row.get(0))?;
-    let opened: Vec<bool> = opened.collect::<rusqlite::Result<_>>()?;
+    let slots = slots_of_items(db, job, which, now)?;
+    let opened = open(db, job, which, now)?;
     for slot in slots {
         open_own(db, job, slot, now)?;
     }
     if !opened.is_empty() {
         insert_event(db, job, event)?;
     }
-    // Of a slot with items, these are the work.
-    let work = opened
-        .iter()
-        .filter(|is_work| **is_work)
-        .count()
-        .max(opened.len().min(1));
+    let work = opened.iter().filter(|is_work| **is_work).count();
     Ok(Changed {
-        count: work as u64,
+        count: work.max(opened.len().min(1)) as u64,
         ..stand(db, job, which)?
     })
+}
+
+/// The slots of which an item is opened.
+fn slots_of_items(
+    db: &Connection,
+    job: &str,
+    which: &ToRetry,
+    now: i64,
+) -> rusqlite::Result<Vec<i64>> {
+    let condition = which.condition();
+    let (slot, key) = which.values();
+    let mut slots = db.prepare_cached(&format!(
+        "SELECT DISTINCT slot FROM jobrun_task
+         WHERE job = ?1 AND {condition} AND {IS_OPENABLE} AND slot IS NOT NULL AND key <> ''"
+    ))?;
+    slots
+        .query_map(params![job, now, slot, key], |row| row.get(0))?
+        .collect()
+}
+
+/// Opens tasks; of each, whether it is work. The own task of a slot with items is none: they are.
+fn open(db: &Connection, job: &str, which: &ToRetry, now: i64) -> rusqlite::Result<Vec<bool>> {
+    let condition = which.condition();
+    let (slot, key) = which.values();
+    let mut open = db.prepare_cached(&format!(
+        "UPDATE jobrun_task SET status = 'pending', reason = NULL, due_at = ?2, attempts = 0, interruptions = 0,
+                first_tried_at = NULL, completed_at = NULL, \"trigger\" = 'retry'
+         WHERE job = ?1 AND {condition} AND {IS_OPENABLE} RETURNING key <> '' OR items IS NULL"
+    ))?;
+    open.query_map(params![job, now, slot, key], |row| row.get(0))?
+        .collect()
 }
 
 /// Makes the own task of a slot due that has an item to be done.
