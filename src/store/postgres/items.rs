@@ -378,8 +378,8 @@ fn try_to_generate(session: &mut Session, generation: &Generation) -> Answer<u64
     }
     let made = match &generation.list {
         List::Query(script) => of_query(session, generation, script)?,
-        List::Lines(path) => {
-            let items = items_of(path).map_err(|error| {
+        List::Lines(file) => {
+            let items = items_of(file).map_err(|error| {
                 let text = format!("the list of items cannot be read: {error}");
                 Fault::Work(Trouble::new(TroubleKind::Refused, text))
             })?;

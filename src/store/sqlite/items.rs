@@ -238,8 +238,8 @@ pub(super) fn generate(
     }
     let made = match &generation.list {
         List::Query(script) => of_query(db, generation, script)?,
-        List::Lines(path) => {
-            let items = items_of(path).map_err(|error| {
+        List::Lines(file) => {
+            let items = items_of(file).map_err(|error| {
                 let text = format!("the list of items cannot be read: {error}");
                 Trouble::new(TroubleKind::Refused, text)
             })?;
