@@ -17,7 +17,7 @@ use crate::store::work::{
     Effect, Generated, Generation, Item, ItemClaim, List, Mark, Miss, Performed, Take, Taken,
     Times, Trouble, TroubleKind, Watch, items_of,
 };
-use crate::store::{Claimed, Finish, Recorded, StoreError};
+use crate::store::{Claimed, Finish, Recorded, StoreError, error_text};
 
 /// Items of a list of lines that are sent at once.
 const LINES: usize = 1000;
@@ -537,7 +537,7 @@ pub(super) fn miss(session: &mut Session, miss: &Miss) -> Answer<bool> {
                       last_error = $7, runs = runs + 1, first_tried_at = coalesce(first_tried_at, $8), completed_at = $9
                WHERE id = $1 AND status = 'pending' AND attempts = $10";
     let update = &miss.update;
-    let (status, error) = (update.status.word(), finish::storable(&miss.error));
+    let (status, error) = (update.status.word(), error_text(&miss.error));
     let (attempts, interruptions) = (
         update.attempts.cast_signed(),
         update.interruptions.cast_signed(),
