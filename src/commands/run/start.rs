@@ -88,8 +88,35 @@ pub(super) struct Tally {
     pub(super) slots: u32,
     /// How each task that was tried last ended here, in the order of their first try.
     pub(super) tasks: Vec<(i64, Option<Failure>)>,
-    /// How the newest run ended.
-    pub(super) last_outcome: Outcome,
+    /// What the newest run came to.
+    pub(super) last: Came,
+}
+
+/// What a run came to, for who counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Came {
+    /// Its task is done.
+    Done,
+    /// It failed, for now or for good; "not yet" for too long has failed too.
+    Failed,
+    /// It said "not yet".
+    NotYet,
+    /// It had no verdict, and its task is open.
+    #[default]
+    Open,
+}
+
+impl Came {
+    fn of(finish: &Finish) -> Self {
+        match (finish.update.status, finish.outcome) {
+            (Status::Failed, _) | (_, Outcome::Failed | Outcome::TimedOut) => Self::Failed,
+            (_, Outcome::Succeeded) => Self::Done,
+            (_, Outcome::Snoozed) => Self::NotYet,
+            (_, Outcome::Running | Outcome::Interrupted | Outcome::Lost | Outcome::LockLost) => {
+                Self::Open
+            }
+        }
+    }
 }
 
 impl Tally {
@@ -557,14 +584,14 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// One of many tasks that a command is run for: where it leaves it, or the ending of the start; and its outcome.
+    /// One of many tasks that a command is run for: where it leaves it, or the ending of the start; and what it came to.
     pub(super) fn attempt_item(
         &mut self,
         held: &mut Held,
         claimed: &Claimed,
-    ) -> (ControlFlow<Ending, Status>, Outcome) {
+    ) -> (ControlFlow<Ending, Status>, Came) {
         let flow = self.attempt(held, claimed);
-        (flow, self.tally.last_outcome)
+        (flow, self.tally.last)
     }
 
     /// Works off ad-hoc tasks; the ending of the start if it ends with it.
@@ -708,7 +735,7 @@ impl<'a> Start<'a> {
             | Outcome::Lost
             | Outcome::LockLost => tally.failed += 1,
         }
-        tally.last_outcome = finish.outcome;
+        tally.last = Came::of(finish);
         // The run of the many counts for each of them.
         let is_item = claimed.task.is_item();
         match tally
