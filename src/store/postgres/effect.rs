@@ -344,14 +344,18 @@ pub(super) fn doubts(session: &mut Session, statement: &Statement) -> Answer<Opt
 
 /// What the server says of a statement of the job; that the connection is gone is not the statement's fault.
 pub(super) fn fault_in(statement: &Statement, error: postgres::Error) -> Fault {
-    let canceled = error.code() == Some(&SqlState::QUERY_CANCELED);
-    if is_broken(&error) && error.as_db_error().is_none() && !is_of_value(&error) {
-        return Fault::Server(error);
-    }
-    if is_conflict(&error) || canceled || error.as_db_error().is_some() && is_broken(&error) {
+    if is_passing(&error) {
         return Fault::Server(error);
     }
     Fault::Work(trouble(&error, Some(statement)))
+}
+
+/// Whether it is nothing that a job's SQL is to blame for: a session that is gone, a conflict with another one, a statement
+/// that was told to stop.
+pub(super) fn is_passing(error: &postgres::Error) -> bool {
+    let is_gone = is_broken(error) && !is_of_value(error);
+    let is_canceled = error.code() == Some(&SqlState::QUERY_CANCELED);
+    is_gone || is_conflict(error) || is_canceled
 }
 
 /// Whether a value could not be sent.

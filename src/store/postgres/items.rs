@@ -514,6 +514,9 @@ fn fault_of_list(error: postgres::Error) -> Fault {
     let is_key = |said: &postgres::error::DbError| {
         said.column() == Some("key") || said.constraint() == Some("task_key_check")
     };
+    if effect::is_passing(&error) {
+        return Fault::Server(error);
+    }
     let said = match error.as_db_error() {
         Some(said) if *said.code() == SqlState::NOT_NULL_VIOLATION && is_key(said) => {
             "a key is NULL or empty"
@@ -521,9 +524,7 @@ fn fault_of_list(error: postgres::Error) -> Fault {
         Some(said) if *said.code() == SqlState::CHECK_VIOLATION && is_key(said) => {
             "a key has more than 512 bytes"
         }
-        Some(said) if *said.code() == SqlState::QUERY_CANCELED => return Fault::Server(error),
-        Some(_) => return Fault::Work(effect::trouble(&error, None)),
-        None => return Fault::Server(error),
+        Some(_) | None => return Fault::Work(effect::trouble(&error, None)),
     };
     Fault::Work(Trouble::new(
         TroubleKind::Refused,
