@@ -149,6 +149,8 @@ enum Worked {
     Done,
     /// It ends here.
     Ended(Ending),
+    /// There is something to wait for, without the lock: others may plan meanwhile, who may be waited for.
+    Later(std::time::Duration),
     /// What others may be at as well is worked off without the lock.
     Shared(Shared),
 }
@@ -163,6 +165,9 @@ enum Shared {
 
 /// How long a start waits for others who are at all that is left.
 const OTHERS_WAIT: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// The same where nobody is at anything: somebody may be about to begin.
+const NOBODY_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// How long a start waits for others that plan, where several may be at one job.
 const PLANNING_WAIT: std::time::Duration = std::time::Duration::from_secs(60);
@@ -274,6 +279,10 @@ impl<'a> Start<'a> {
             match worked {
                 Worked::Done => {}
                 Worked::Ended(ending) => return Ok(ending),
+                Worked::Later(left) => match self.signals.sleep(left) {
+                    Some(signal) => return Ok(Ending::Stopped { signal }),
+                    None => continue,
+                },
                 Worked::Shared(shared) => match self.work_off_shared(&shared)? {
                     ControlFlow::Break(ending) => return Ok(ending),
                     ControlFlow::Continue(()) => continue,
@@ -324,6 +333,11 @@ impl<'a> Start<'a> {
                 match self.wait(&mut held, stepped.then)? {
                     Some(Worked::Ended(ending)) => return Ok(ending),
                     Some(Worked::Done | Worked::Shared(_)) => return Ok(self.ending()),
+                    Some(Worked::Later(left)) => {
+                        // A stop is seen to at once.
+                        let _ = self.signals.sleep(left);
+                        continue;
+                    }
                     None => continue,
                 }
             };
@@ -766,11 +780,16 @@ impl<'a> Start<'a> {
         }
         if what == Awaited::Others {
             let since = *self.others_since.get_or_insert_with(Moment::now);
-            if since.elapsed() >= OTHERS_WAIT {
+            let longest = if self.living.is_empty() {
+                NOBODY_WAIT
+            } else {
+                OTHERS_WAIT
+            };
+            if since.elapsed() >= longest {
                 tracing::info!(
                     job = self.job.name,
-                    "leaves what others are at: nothing of it came free for {} s",
-                    OTHERS_WAIT.as_secs()
+                    "leaves what is for others: nothing of it came free for {} s",
+                    longest.as_secs()
                 );
                 return Ok(Some(Worked::Done));
             }
@@ -789,6 +808,9 @@ impl<'a> Start<'a> {
         let now = self.store.now()?;
         self.announce(held, None, now);
         let left = (until - now).to_std().unwrap_or_default();
+        if self.job.draining.runners == Runners::Many {
+            return Ok(Some(Worked::Later(left)));
+        }
         Ok(self
             .signals
             .sleep(left)
