@@ -57,6 +57,8 @@ pub struct Claimer {
     pub process: Option<String>,
     /// Whether the store itself knows that it lives.
     pub is_held: bool,
+    /// Its runs that have not ended, where it is not the store that knows.
+    pub runs: Vec<RunId>,
 }
 
 /// Which pending task may be the head of a state.

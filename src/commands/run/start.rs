@@ -382,19 +382,24 @@ impl<'a> Start<'a> {
             );
             return Ok(false);
         }
+        Ok(run.is_none_or(|run| self.end_remains(&run)))
+    }
+
+    /// Ends what is left of a run whose jobrun was killed; whether nothing of it lives any more.
+    pub(super) fn end_remains(&mut self, run: &str) -> bool {
         // What a job leaves on purpose may be left of a run whose end was not recorded.
-        let leaves = self.job.limits.leftovers == Leftovers::Leave;
-        let Some(run) = run.filter(|_| !leaves) else {
-            return Ok(true);
-        };
+        if self.job.limits.leftovers == Leftovers::Leave {
+            return true;
+        }
+        let job = &self.job.name;
         let (signals, about) = (self.signals, Some(self.job));
         let should_stop = || signals.stop_requested().is_some();
-        let living = exec::end_remains(&environment::run_id(&run), &should_stop, |remains| {
+        let living = exec::end_remains(&environment::run_id(run), &should_stop, |remains| {
             let names = process_names(about, remains);
             tracing::warn!(
                 job,
                 run,
-                "its jobrun and guard were killed, but not its processes, which are ended first: {names}"
+                "its jobrun was killed, but not its processes, which are ended first: {names}"
             );
         });
         if !living.is_empty() {
@@ -402,7 +407,7 @@ impl<'a> Start<'a> {
             let names = process_names(about, &living);
             tracing::error!(job, run, "its processes still live: {names}");
         }
-        Ok(living.is_empty())
+        living.is_empty()
     }
 
     /// Works off what others may be at as well, under a lease of this process alone.
