@@ -32,6 +32,7 @@ pub use locking::{Beat, Holding, Lock, Locked, Locking, SHARED, SILENCE, Told};
 use postgres::connect::Settings;
 use postgres::{DEFAULT_SCHEMA, Postgres};
 pub use postgres::{Keeper, Stop};
+use records::error_text;
 pub use records::{
     AtWork, COMPLETED_EARLY, Changed, Claimed, Claimer, Drain, Drained, Enqueued, Event, Finish,
     Head, Look, NewTask, Position, Recorded, Run, Runner, SlotTask, Step, Stepped, Summary,

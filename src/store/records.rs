@@ -12,6 +12,23 @@ use crate::domain::lifecycle::{Outcome, Status, Trigger, Update};
 use crate::domain::schedule::Instant;
 use crate::domain::state::{Lookback, Pause, RunId, Spec, Task};
 
+/// Longest error of a task that is kept, in bytes of UTF-8.
+const LONGEST_ERROR_BYTES: usize = 8 * 1024;
+/// What stands at the end of one that was longer.
+const CUT: &str = "…";
+
+/// An error as it is kept: a text column of PostgreSQL holds no NUL, and what a database says can be of any length.
+pub(super) fn error_text(said: &str) -> String {
+    let mut text = said.replace('\0', "\u{fffd}");
+    if text.len() > LONGEST_ERROR_BYTES {
+        let mut ends = (0..=LONGEST_ERROR_BYTES - CUT.len()).rev();
+        let end = ends.find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or(0));
+        text.push_str(CUT);
+    }
+    text
+}
+
 /// Which state is asked for.
 #[derive(Clone, Debug)]
 pub struct Look {
@@ -40,6 +57,8 @@ pub struct Claimer {
     pub process: Option<String>,
     /// Whether the store itself knows that it lives.
     pub is_held: bool,
+    /// Its runs that have not ended, where it is not the store that knows.
+    pub runs: Vec<RunId>,
 }
 
 /// Which pending task may be the head of a state.

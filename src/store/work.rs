@@ -1,8 +1,7 @@
 //! SQL work and items: what a store is asked to do with a job's own statements and its many tasks.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::io::{BufRead as _, BufReader, Seek as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -210,7 +209,7 @@ pub enum List {
     /// The rows of a query.
     Query(Arc<Script>),
     /// The lines of a file.
-    Lines(PathBuf),
+    Lines(Arc<File>),
 }
 
 /// What came of a generation.
@@ -308,11 +307,13 @@ fn has_nul(value: &Value) -> bool {
     }
 }
 
-/// The items of a file, a line each; an error names the line.
+/// The items of a file from its beginning, a line each; an error names the line.
 pub(super) fn items_of(
-    path: &Path,
+    file: &File,
 ) -> std::io::Result<impl Iterator<Item = Result<Item, String>> + use<>> {
-    let lines = BufReader::new(File::open(path)?).lines();
+    let mut file = file.try_clone()?;
+    file.rewind()?;
+    let lines = BufReader::new(file).lines();
     Ok(lines.enumerate().filter_map(|(place, line)| {
         let read = line.map_err(|error| error.to_string());
         let item = read.and_then(|line| Item::read(&line));

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use crate::support::pg_store::{PgStore, with_clock};
 use crate::support::postgres::{Cluster, Settings, Stop};
-use crate::support::{Scenario, eventually_within, rounds_or};
+use crate::support::{Dice, Scenario, eventually_within, rounds_or};
 
 /// Slots, one a second, unless `JOBRUN_TEST_ROUNDS` says otherwise.
 const SLOTS: u32 = 20;
@@ -17,33 +17,6 @@ const TRIGGER: Duration = Duration::from_millis(300);
 const CALM: Duration = Duration::from_secs(5);
 /// After the last slot everything is done within this: a lease may have to run out first.
 const AFTERWARDS: Duration = Duration::from_secs(100);
-
-/// Numbers that look random, and are the same for the same seed: xorshift.
-struct Dice(u64);
-
-impl Dice {
-    /// From `JOBRUN_TEST_SEED`, else from the time; it is printed either way.
-    fn new() -> Self {
-        let given = std::env::var("JOBRUN_TEST_SEED").ok();
-        let seed = given.map_or_else(
-            || {
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("later");
-                u64::from(now.subsec_nanos()) + now.as_secs()
-            },
-            |seed| seed.parse().expect("a seed"),
-        );
-        let _ = writeln!(std::io::stderr(), "JOBRUN_TEST_SEED={seed}");
-        Self(seed | 1)
-    }
-
-    /// Below `end`.
-    fn roll(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
 
 #[test]
 fn each_slot_succeeds_once_whatever_dies() {
@@ -152,10 +125,8 @@ fn make_trouble(cluster: &Cluster, store: &PgStore<'_>, hosts: &[Scenario], slot
             _ => {
                 let mut processes: Vec<_> = hosts.iter().flat_map(Scenario::processes).collect();
                 processes.retain(|process| process.name == "jobrun");
-                let count = u64::try_from(processes.len()).expect("a count");
-                if count > 0 {
-                    let which = usize::try_from(dice.roll(count)).expect("a process");
-                    processes[which].kill();
+                if let Some(process) = dice.pick(&processes) {
+                    process.kill();
                 }
             }
         }

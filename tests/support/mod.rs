@@ -6,6 +6,8 @@
 )]
 
 mod around;
+pub mod bank;
+mod dice;
 pub mod manual;
 pub mod pg_store;
 pub mod pgbouncer;
@@ -33,6 +35,7 @@ pub use around::{
     eventually, eventually_within, has_program, is_root, keys, millis, rounds, rounds_or, skip,
     together, until,
 };
+pub use dice::Dice;
 pub use process::{Process, signal};
 pub use running::{Ended, Running};
 
@@ -106,6 +109,21 @@ impl Scenario {
     /// With a job `j` that runs by hand, doing this shell script.
     pub fn by_hand(script: &str) -> Self {
         Self::job(&format!("shell = '''{script}'''"))
+    }
+
+    /// With tables of an application in the database that is to be the store.
+    #[must_use]
+    pub fn with_tables(self, sql: &str) -> Self {
+        let db = Connection::open(self.path("jobrun.db")).expect("a database");
+        db.execute_batch(sql).expect(sql);
+        self
+    }
+
+    /// With a program `./list` that is this shell script.
+    #[must_use]
+    pub fn with_list(self, script: &str) -> Self {
+        self.write_program("list", &format!("#!/bin/sh\n{script}\n"));
+        self
     }
 
     /// With this variable in the environment of every jobrun.

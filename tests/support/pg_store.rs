@@ -42,6 +42,11 @@ impl<'c> PgStore<'c> {
         Self::within(cluster, postgres::DATABASE.into())
     }
 
+    /// In a database of its own of that cluster.
+    pub fn within_own_database(cluster: &'c Cluster) -> Self {
+        Self::within(cluster, cluster.database())
+    }
+
     fn within(cluster: &'c Cluster, database: String) -> Self {
         Self {
             cluster,
@@ -109,7 +114,7 @@ impl<'c> PgStore<'c> {
     /// A new session that sees the store's tables.
     pub fn client(&self) -> Client {
         let mut client = self.cluster.client_of(&self.database);
-        let path = format!("SET search_path = {}", self.schema);
+        let path = format!("SET search_path = {}, public", self.schema);
         client.batch_execute(&path).expect("a setting");
         client
     }
@@ -139,7 +144,7 @@ impl<'c> PgStore<'c> {
     /// The one text a query answers, if the server answers and there is one.
     pub fn try_text(&self, sql: &str) -> Option<String> {
         let mut client = self.cluster.try_client_of(&self.database).ok()?;
-        let path = format!("SET search_path = {}", self.schema);
+        let path = format!("SET search_path = {}, public", self.schema);
         client.batch_execute(&path).ok()?;
         let answer = client.simple_query(sql).ok()?;
         answer.into_iter().find_map(first_column)

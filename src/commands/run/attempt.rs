@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant as Moment};
 
@@ -221,13 +221,13 @@ fn run(
     exec::supervise(command, shared, start.signals, sink, &mut || store.settle())
 }
 
-/// Runs the command that lists the items of a slot; the file with what it printed, which is the caller's to remove.
+/// Runs the command that lists the items of a slot; the file with what it printed.
 pub(super) fn list(
     start: &mut Start<'_>,
     held: &Held,
     claimed: &Claimed,
     work: &Work,
-) -> Result<PathBuf, Unworked> {
+) -> Result<Arc<File>, Unworked> {
     let setting = Setting::new(start, claimed).map_err(no_value)?;
     let limit = start.job.limits.timeout;
     let command = setting.command(work, limit).map_err(no_value)?;
@@ -236,31 +236,32 @@ pub(super) fn list(
         .store
         .state_dir
         .join(format!("{}.items", claimed.run));
-    let file = File::options()
-        .create_new(true)
-        .write(true)
-        .mode(0o600)
-        .open(&path);
-    let file = file.map_err(|error| {
+    let file = nameless(&path).map_err(|error| {
         let error = format!("cannot keep the list of items: {}", plain::error(&error));
         no_list(error, None)
     })?;
+    let file = Arc::new(file);
     let command = exec::Command {
-        stdout_file: Some(Arc::new(file)),
+        stdout_file: Some(file.clone()),
         ..command
     };
-    let listed = match run(
-        start,
-        held,
-        &command,
-        Some(&mut Sink::new(LiveStream::Discard)),
-    ) {
-        Ok(ended) => listed(start.job, ended),
+    let mut sink = Sink::new(LiveStream::Discard);
+    match run(start, held, &command, Some(&mut sink)) {
+        Ok(ended) => listed(start.job, ended).map(|()| file),
         Err(error) => Err((no_guard(&error), None)),
-    };
-    listed.map(|()| path.clone()).inspect_err(|_| {
-        let _ = std::fs::remove_file(&path);
-    })
+    }
+}
+
+/// A file that has a name no longer than it takes to make it: it is gone with its last user, whatever ends that.
+fn nameless(path: &Path) -> io::Result<File> {
+    let file = File::options()
+        .create_new(true)
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .open(path)?;
+    std::fs::remove_file(path)?;
+    Ok(file)
 }
 
 /// Whether the list is whole.

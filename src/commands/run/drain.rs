@@ -12,10 +12,10 @@ use uuid::Uuid;
 use super::locks::Held;
 use super::rate::Limiter;
 use super::sql;
-use super::start::{Start, Tally, elapsed_ms};
+use super::start::{Came, Start, Tally, elapsed_ms};
 use super::verdict;
 use crate::domain::job::{Job, Runners, Scope};
-use crate::domain::lifecycle::{self, Outcome};
+use crate::domain::lifecycle;
 use crate::domain::schedule::Instant;
 use crate::error::{Ending, Error};
 use crate::report;
@@ -476,18 +476,16 @@ fn run_one(
     claimed: &Claimed,
     progress: &Progress<'_>,
 ) -> ControlFlow<()> {
-    let (flow, outcome) = start.attempt_item(held, claimed);
-    let counter = match outcome {
-        Outcome::Succeeded => &progress.done,
-        Outcome::Snoozed => &progress.snoozed,
-        Outcome::Running
-        | Outcome::Failed
-        | Outcome::TimedOut
-        | Outcome::Interrupted
-        | Outcome::Lost
-        | Outcome::LockLost => &progress.failed,
+    let (flow, came) = start.attempt_item(held, claimed);
+    let counter = match came {
+        Came::Done => Some(&progress.done),
+        Came::Failed => Some(&progress.failed),
+        Came::NotYet => Some(&progress.snoozed),
+        Came::Open => None,
     };
-    counter.fetch_add(1, Ordering::Relaxed);
+    if let Some(counter) = counter {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
     match flow {
         ControlFlow::Continue(_) => ControlFlow::Continue(()),
         ControlFlow::Break(ending) => {

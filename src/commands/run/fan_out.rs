@@ -111,9 +111,6 @@ fn generate(
     let generated = start
         .store
         .generate(&generation, &held.watch(start.signals));
-    if let List::Lines(path) = &generation.list {
-        let _ = std::fs::remove_file(path);
-    }
     let verdict = match generated {
         Ok(Generated::Made(made)) => return Ok(made),
         Ok(Generated::Failed(_)) | Err(_) if held.loss().is_some() => verdict::lock_lost(),

@@ -48,8 +48,15 @@ impl Start<'_> {
             claimer.is_held || claimer.process.as_deref().is_some_and(exec::lives)
         };
         let claimers = self.store.claimers(&self.job.name)?;
-        let living = claimers.into_iter().filter(lives);
-        self.living = living.map(|claimer| claimer.name).collect();
+        let (living, dead): (Vec<_>, Vec<_>) = claimers.into_iter().partition(lives);
+        self.living = living.into_iter().map(|claimer| claimer.name).collect();
+        // What processes of a dead one are at is not free before they are gone.
+        for claimer in dead {
+            let mut runs = claimer.runs.iter().filter(|_| claimer.process.is_some());
+            if !runs.all(|run| self.end_remains(run)) {
+                self.living.push(claimer.name);
+            }
+        }
         Ok(())
     }
 

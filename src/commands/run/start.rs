@@ -88,8 +88,35 @@ pub(super) struct Tally {
     pub(super) slots: u32,
     /// How each task that was tried last ended here, in the order of their first try.
     pub(super) tasks: Vec<(i64, Option<Failure>)>,
-    /// How the newest run ended.
-    pub(super) last_outcome: Outcome,
+    /// What the newest run came to.
+    pub(super) last: Came,
+}
+
+/// What a run came to, for who counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Came {
+    /// Its task is done.
+    Done,
+    /// It failed, for now or for good; "not yet" for too long has failed too.
+    Failed,
+    /// It said "not yet".
+    NotYet,
+    /// It had no verdict, and its task is open.
+    #[default]
+    Open,
+}
+
+impl Came {
+    fn of(finish: &Finish) -> Self {
+        match (finish.update.status, finish.outcome) {
+            (Status::Failed, _) | (_, Outcome::Failed | Outcome::TimedOut) => Self::Failed,
+            (_, Outcome::Succeeded) => Self::Done,
+            (_, Outcome::Snoozed) => Self::NotYet,
+            (_, Outcome::Running | Outcome::Interrupted | Outcome::Lost | Outcome::LockLost) => {
+                Self::Open
+            }
+        }
+    }
 }
 
 impl Tally {
@@ -122,6 +149,8 @@ enum Worked {
     Done,
     /// It ends here.
     Ended(Ending),
+    /// There is something to wait for, without the lock: others may plan meanwhile, who may be waited for.
+    Later(std::time::Duration),
     /// What others may be at as well is worked off without the lock.
     Shared(Shared),
 }
@@ -136,6 +165,9 @@ enum Shared {
 
 /// How long a start waits for others who are at all that is left.
 const OTHERS_WAIT: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// The same where nobody is at anything: somebody may be about to begin.
+const NOBODY_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// How long a start waits for others that plan, where several may be at one job.
 const PLANNING_WAIT: std::time::Duration = std::time::Duration::from_secs(60);
@@ -247,6 +279,10 @@ impl<'a> Start<'a> {
             match worked {
                 Worked::Done => {}
                 Worked::Ended(ending) => return Ok(ending),
+                Worked::Later(left) => match self.signals.sleep(left) {
+                    Some(signal) => return Ok(Ending::Stopped { signal }),
+                    None => continue,
+                },
                 Worked::Shared(shared) => match self.work_off_shared(&shared)? {
                     ControlFlow::Break(ending) => return Ok(ending),
                     ControlFlow::Continue(()) => continue,
@@ -297,6 +333,11 @@ impl<'a> Start<'a> {
                 match self.wait(&mut held, stepped.then)? {
                     Some(Worked::Ended(ending)) => return Ok(ending),
                     Some(Worked::Done | Worked::Shared(_)) => return Ok(self.ending()),
+                    Some(Worked::Later(left)) => {
+                        // A stop is seen to at once.
+                        let _ = self.signals.sleep(left);
+                        continue;
+                    }
                     None => continue,
                 }
             };
@@ -341,19 +382,24 @@ impl<'a> Start<'a> {
             );
             return Ok(false);
         }
+        Ok(run.is_none_or(|run| self.end_remains(&run)))
+    }
+
+    /// Ends what is left of a run whose jobrun was killed; whether nothing of it lives any more.
+    pub(super) fn end_remains(&mut self, run: &str) -> bool {
         // What a job leaves on purpose may be left of a run whose end was not recorded.
-        let leaves = self.job.limits.leftovers == Leftovers::Leave;
-        let Some(run) = run.filter(|_| !leaves) else {
-            return Ok(true);
-        };
+        if self.job.limits.leftovers == Leftovers::Leave {
+            return true;
+        }
+        let job = &self.job.name;
         let (signals, about) = (self.signals, Some(self.job));
         let should_stop = || signals.stop_requested().is_some();
-        let living = exec::end_remains(&environment::run_id(&run), &should_stop, |remains| {
+        let living = exec::end_remains(&environment::run_id(run), &should_stop, |remains| {
             let names = process_names(about, remains);
             tracing::warn!(
                 job,
                 run,
-                "its jobrun and guard were killed, but not its processes, which are ended first: {names}"
+                "its jobrun was killed, but not its processes, which are ended first: {names}"
             );
         });
         if !living.is_empty() {
@@ -361,7 +407,7 @@ impl<'a> Start<'a> {
             let names = process_names(about, &living);
             tracing::error!(job, run, "its processes still live: {names}");
         }
-        Ok(living.is_empty())
+        living.is_empty()
     }
 
     /// Works off what others may be at as well, under a lease of this process alone.
@@ -557,14 +603,14 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// One of many tasks that a command is run for: where it leaves it, or the ending of the start; and its outcome.
+    /// One of many tasks that a command is run for: where it leaves it, or the ending of the start; and what it came to.
     pub(super) fn attempt_item(
         &mut self,
         held: &mut Held,
         claimed: &Claimed,
-    ) -> (ControlFlow<Ending, Status>, Outcome) {
+    ) -> (ControlFlow<Ending, Status>, Came) {
         let flow = self.attempt(held, claimed);
-        (flow, self.tally.last_outcome)
+        (flow, self.tally.last)
     }
 
     /// Works off ad-hoc tasks; the ending of the start if it ends with it.
@@ -708,7 +754,7 @@ impl<'a> Start<'a> {
             | Outcome::Lost
             | Outcome::LockLost => tally.failed += 1,
         }
-        tally.last_outcome = finish.outcome;
+        tally.last = Came::of(finish);
         // The run of the many counts for each of them.
         let is_item = claimed.task.is_item();
         match tally
@@ -739,11 +785,16 @@ impl<'a> Start<'a> {
         }
         if what == Awaited::Others {
             let since = *self.others_since.get_or_insert_with(Moment::now);
-            if since.elapsed() >= OTHERS_WAIT {
+            let longest = if self.living.is_empty() {
+                NOBODY_WAIT
+            } else {
+                OTHERS_WAIT
+            };
+            if since.elapsed() >= longest {
                 tracing::info!(
                     job = self.job.name,
-                    "leaves what others are at: nothing of it came free for {} s",
-                    OTHERS_WAIT.as_secs()
+                    "leaves what is for others: nothing of it came free for {} s",
+                    longest.as_secs()
                 );
                 return Ok(Some(Worked::Done));
             }
@@ -762,6 +813,9 @@ impl<'a> Start<'a> {
         let now = self.store.now()?;
         self.announce(held, None, now);
         let left = (until - now).to_std().unwrap_or_default();
+        if self.job.draining.runners == Runners::Many {
+            return Ok(Some(Worked::Later(left)));
+        }
         Ok(self
             .signals
             .sleep(left)

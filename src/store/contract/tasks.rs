@@ -1,5 +1,7 @@
 //! Rules about tasks that people make, try again and leave out.
 
+use std::io::Write as _;
+
 use super::*;
 use crate::domain::job::Scope;
 use crate::store::work::{Generated, Generation, ItemClaim, List, Take, Warrant};
@@ -86,9 +88,8 @@ fn fan_out(bench: &mut Bench, job: &Job, keys: &str) -> Claimed {
 
 /// Makes the items of a slot.
 fn generate(bench: &mut Bench, job: &Job, own: &Claimed, keys: &str) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let list = folder.path().join("items");
-    std::fs::write(&list, keys).expect("a list");
+    let mut list = tempfile::tempfile().expect("a list");
+    list.write_all(keys.as_bytes()).expect("a list");
     let generation = Generation {
         job: job.name.clone(),
         task: own.task.clone(),
@@ -97,7 +98,7 @@ fn generate(bench: &mut Bench, job: &Job, own: &Claimed, keys: &str) {
             run: own.run.clone(),
             fence: Some(own.fence),
         },
-        list: List::Lines(list),
+        list: List::Lines(Arc::new(list)),
         scope: Scope::Slot,
         timeout: None,
     };

@@ -1,5 +1,6 @@
 //! Running a job's own SQL in a transaction of the store, within its limits, and ended on the server when it has to stop.
 
+use std::cell::Cell;
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,9 @@ use postgres::types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 use super::Postgres;
 use super::line::{NAME, Server};
-use super::session::{Answer, Fault, Session, is_broken, number, small, store_error, text};
+use super::session::{
+    Answer, Bound, Fault, Session, is_broken, number, small, store_error, text, texts,
+};
 use crate::domain::sql::{Script, Statement};
 use crate::store::StoreError;
 use crate::store::binding::{Subject, Writing};
@@ -34,6 +37,10 @@ const CONFLICTS: u32 = 20;
 const CONFLICT_PAUSE: Duration = Duration::from_millis(5);
 /// How often a commit whose answer was lost is looked after.
 const LOST_ANSWERS: u32 = 5;
+/// How long a session that was ended is waited for: until it is gone it holds its locks, and its tasks are passed over.
+const GONE: Duration = Duration::from_secs(10);
+/// Between two looks whether it is.
+const GONE_PAUSE: Duration = Duration::from_millis(5);
 /// Between two requests that a statement be given up.
 const CANCEL_PAUSE: Duration = Duration::from_millis(200);
 /// What `jobrun.require_lease` raises.
@@ -79,8 +86,9 @@ impl Postgres {
         }
         let (work, is_done) = (Arc::new(work), Arc::new(is_done));
         let (mut conflicts, mut lost) = (0, 0);
+        let backend = Cell::new(0);
         loop {
-            let fault = match self.try_effect(limits, watch, work.clone()) {
+            let fault = match self.try_effect(limits, watch, work.clone(), &backend) {
                 Ok(value) => return Ok(Ok(value)),
                 Err(fault) => fault,
             };
@@ -99,10 +107,11 @@ impl Postgres {
                         return Ok(Ok(value));
                     }
                 }
-                // Nothing was committed: it is done anew once there is a session.
+                // Nothing was committed: it is done anew once there is a session, and the server has given up the old one.
                 Fault::Server(error) if is_broken(&error) && lost < LOST_ANSWERS => {
                     lost += 1;
-                    self.ask(|session| session.batch("SELECT"))?;
+                    let (run, backend) = (limits.warrant.run.clone(), backend.get());
+                    self.ask(move |session| end_session(session, &run, backend))?;
                 }
                 fault => return Err(store_error(&self.server.place, fault)),
             }
@@ -114,6 +123,7 @@ impl Postgres {
         limits: &Limits,
         watch: &Watch,
         work: Arc<impl Fn(&mut Session) -> Answer<T> + Send + Sync + 'static>,
+        backend: &Cell<i32>,
     ) -> Answer<T> {
         let (began, about) = (Moment::now(), limits.clone());
         let work = self.over_the_line(move |session, says: &Sender<Heard<T>>| {
@@ -127,7 +137,6 @@ impl Postgres {
         let limit = limits
             .timeout
             .map_or(NO_LIMIT, |timeout| timeout.saturating_add(SLACK));
-        let backend = std::cell::Cell::new(0);
         let hear = |heard| match heard {
             Heard::Backend(pid) => {
                 backend.set(pid);
@@ -219,8 +228,8 @@ fn transact<T>(
         .map_or(0, |timeout| timeout.as_millis().min(i32::MAX as u128));
     // The id of a run is hexadecimal digits and hyphens.
     session.begin_with(&format!(
-        "; SET LOCAL application_name = 'jobrun {}'; SET LOCAL statement_timeout = {millis}",
-        limits.warrant.run
+        "; SET LOCAL application_name = '{}'; SET LOCAL statement_timeout = {millis}",
+        session_name(&limits.warrant.run)
     ))?;
     let done = work(session).and_then(|value| {
         commit(session, limits)?;
@@ -335,14 +344,18 @@ pub(super) fn doubts(session: &mut Session, statement: &Statement) -> Answer<Opt
 
 /// What the server says of a statement of the job; that the connection is gone is not the statement's fault.
 pub(super) fn fault_in(statement: &Statement, error: postgres::Error) -> Fault {
-    let canceled = error.code() == Some(&SqlState::QUERY_CANCELED);
-    if is_broken(&error) && error.as_db_error().is_none() && !is_of_value(&error) {
-        return Fault::Server(error);
-    }
-    if is_conflict(&error) || canceled || error.as_db_error().is_some() && is_broken(&error) {
+    if is_passing(&error) {
         return Fault::Server(error);
     }
     Fault::Work(trouble(&error, Some(statement)))
+}
+
+/// Whether it is nothing that a job's SQL is to blame for: a session that is gone, a conflict with another one, a statement
+/// that was told to stop.
+pub(super) fn is_passing(error: &postgres::Error) -> bool {
+    let is_gone = is_broken(error) && !is_of_value(error);
+    let is_canceled = error.code() == Some(&SqlState::QUERY_CANCELED);
+    is_gone || is_conflict(error) || is_canceled
 }
 
 /// Whether a value could not be sent.
@@ -441,13 +454,36 @@ pub(super) fn end_sessions<'a>(
     session: &mut Session,
     runs: impl Iterator<Item = &'a str>,
 ) -> Answer<()> {
-    for run in runs {
-        let name = format!("jobrun {run}");
-        let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-                   WHERE application_name = $1 AND usename = current_user AND pid <> pg_backend_pid()";
-        session.query(sql, &[text(&name)])?;
+    let names: Vec<String> = runs.map(session_name).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+               WHERE application_name = ANY ($1) AND usename = current_user AND pid <> pg_backend_pid()";
+    end_and_wait(session, sql, &[texts(&names)])
+}
+
+/// Ends the session of a run that this process at the server belonged to: nobody is at its other end any more.
+fn end_session(session: &mut Session, run: &str, backend: i32) -> Answer<()> {
+    let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+               WHERE application_name = $1 AND pid = $2 AND usename = current_user AND pid <> pg_backend_pid()";
+    end_and_wait(session, sql, &[text(&session_name(run)), small(&backend)])
+}
+
+/// Ends sessions until `sql` finds none of them.
+fn end_and_wait(session: &mut Session, sql: &str, values: &[Bound<'_>]) -> Answer<()> {
+    let began = Moment::now();
+    while !session.query(sql, values)?.is_empty() && began.elapsed() < GONE {
+        thread::sleep(GONE_PAUSE);
+        // Else a transaction sees what it has seen before.
+        session.query("SELECT pg_stat_clear_snapshot()", &[])?;
     }
     Ok(())
+}
+
+/// What the session of a run is called while its SQL is done.
+fn session_name(run: &str) -> String {
+    format!("jobrun {run}")
 }
 
 /// Whether the run's own attempt is still the current one; who asks waits for whoever is at the task.

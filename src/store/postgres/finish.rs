@@ -3,7 +3,7 @@
 use super::session::{Answer, Bound, Session, bytes, flag, no_row, number, small, text, time};
 use super::{items, make, pause};
 use crate::domain::lifecycle::{self, Outcome, Status, Update};
-use crate::store::{COMPLETED_EARLY, Finish, Recorded};
+use crate::store::{COMPLETED_EARLY, Finish, Recorded, error_text};
 
 /// `start` is the one that asks, which may be a later one that holds the lease now.
 pub(super) fn finish(session: &mut Session, finish: &Finish, start: &str) -> Answer<Recorded> {
@@ -144,7 +144,7 @@ fn write(session: &mut Session, finish: &Finish, start: &str) -> Answer<bool> {
         update.interruptions.cast_signed(),
     );
     let completed = update.is_over().then_some(finish.finished_at);
-    let last_error = finish.last_error.as_deref().map(storable);
+    let last_error = finish.last_error.as_deref().map(error_text);
     let values = [
         number(&finish.task),
         number(&finish.fence),
@@ -230,6 +230,6 @@ pub(super) fn add_note(session: &mut Session, run: &str, note: &str) -> Answer<b
 }
 
 /// A text column holds no NUL.
-pub(super) fn storable(said: &str) -> String {
+fn storable(said: &str) -> String {
     said.replace('\0', "\u{fffd}")
 }

@@ -17,7 +17,7 @@ use crate::store::work::{
     Effect, Generated, Generation, Item, ItemClaim, List, Mark, Miss, Performed, Take, Taken,
     Times, Trouble, TroubleKind, Watch, items_of,
 };
-use crate::store::{Claimed, Finish, Recorded, StoreError};
+use crate::store::{Claimed, Finish, Recorded, StoreError, error_text};
 
 /// Items of a list of lines that are sent at once.
 const LINES: usize = 1000;
@@ -378,8 +378,8 @@ fn try_to_generate(session: &mut Session, generation: &Generation) -> Answer<u64
     }
     let made = match &generation.list {
         List::Query(script) => of_query(session, generation, script)?,
-        List::Lines(path) => {
-            let items = items_of(path).map_err(|error| {
+        List::Lines(file) => {
+            let items = items_of(file).map_err(|error| {
                 let text = format!("the list of items cannot be read: {error}");
                 Fault::Work(Trouble::new(TroubleKind::Refused, text))
             })?;
@@ -514,6 +514,9 @@ fn fault_of_list(error: postgres::Error) -> Fault {
     let is_key = |said: &postgres::error::DbError| {
         said.column() == Some("key") || said.constraint() == Some("task_key_check")
     };
+    if effect::is_passing(&error) {
+        return Fault::Server(error);
+    }
     let said = match error.as_db_error() {
         Some(said) if *said.code() == SqlState::NOT_NULL_VIOLATION && is_key(said) => {
             "a key is NULL or empty"
@@ -521,9 +524,7 @@ fn fault_of_list(error: postgres::Error) -> Fault {
         Some(said) if *said.code() == SqlState::CHECK_VIOLATION && is_key(said) => {
             "a key has more than 512 bytes"
         }
-        Some(said) if *said.code() == SqlState::QUERY_CANCELED => return Fault::Server(error),
-        Some(_) => return Fault::Work(effect::trouble(&error, None)),
-        None => return Fault::Server(error),
+        Some(_) | None => return Fault::Work(effect::trouble(&error, None)),
     };
     Fault::Work(Trouble::new(
         TroubleKind::Refused,
@@ -537,7 +538,7 @@ pub(super) fn miss(session: &mut Session, miss: &Miss) -> Answer<bool> {
                       last_error = $7, runs = runs + 1, first_tried_at = coalesce(first_tried_at, $8), completed_at = $9
                WHERE id = $1 AND status = 'pending' AND attempts = $10";
     let update = &miss.update;
-    let (status, error) = (update.status.word(), finish::storable(&miss.error));
+    let (status, error) = (update.status.word(), error_text(&miss.error));
     let (attempts, interruptions) = (
         update.attempts.cast_signed(),
         update.interruptions.cast_signed(),

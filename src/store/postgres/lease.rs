@@ -77,6 +77,7 @@ pub(super) fn claimers(session: &mut Session, job: &str) -> Answer<Vec<Claimer>>
                 name: row.try_get(0)?,
                 process: None,
                 is_held: true,
+                runs: Vec::new(),
             })
         })
         .collect()

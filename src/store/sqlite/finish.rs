@@ -4,7 +4,7 @@ use rusqlite::{Connection, params};
 
 use super::{items, ms, pause};
 use crate::domain::lifecycle::{self, Outcome, Status, Update};
-use crate::store::{COMPLETED_EARLY, Drained, Finish, Recorded};
+use crate::store::{COMPLETED_EARLY, Drained, Finish, Recorded, error_text};
 
 pub(super) fn finish(db: &Connection, finish: &Finish) -> rusqlite::Result<Recorded> {
     debug_assert!(
@@ -181,7 +181,7 @@ fn set_task(
             update.attempts,
             update.interruptions,
             update.is_over().then(|| ms(finish.finished_at)),
-            finish.last_error,
+            finish.last_error.as_deref().map(error_text),
             token,
         ])?;
     Ok(changed > 0)

@@ -17,7 +17,7 @@ use crate::store::work::{
     Effect, Generation, Item, ItemClaim, List, Mark, Miss, Take, Taken, Times, Trouble,
     TroubleKind, Warrant, items_of,
 };
-use crate::store::{Claimed, Finish, Recorded};
+use crate::store::{Claimed, Finish, Recorded, error_text};
 
 /// A task that was taken.
 struct Picked {
@@ -238,8 +238,8 @@ pub(super) fn generate(
     }
     let made = match &generation.list {
         List::Query(script) => of_query(db, generation, script)?,
-        List::Lines(path) => {
-            let items = items_of(path).map_err(|error| {
+        List::Lines(file) => {
+            let items = items_of(file).map_err(|error| {
                 let text = format!("the list of items cannot be read: {error}");
                 Trouble::new(TroubleKind::Refused, text)
             })?;
@@ -382,7 +382,7 @@ pub(super) fn miss(db: &Connection, miss: &Miss) -> rusqlite::Result<bool> {
             ms(update.due_at),
             update.attempts,
             update.interruptions,
-            miss.error,
+            error_text(&miss.error),
             ms(miss.at),
             update.is_over().then(|| ms(miss.at)),
             miss.attempts,

@@ -36,7 +36,7 @@ use super::{
 use crate::domain::decide::Decision;
 use crate::domain::schedule::Instant;
 use crate::domain::sql::Statement;
-use crate::domain::state::{Pause, SkipRange, State, Task, Version};
+use crate::domain::state::{Pause, RunId, SkipRange, State, Task, Version};
 use crate::plain;
 use log::Log;
 
@@ -183,13 +183,14 @@ impl Store for Sqlite {
 
     fn claimers(&mut self, job: &str) -> Result<Vec<Claimer>, StoreError> {
         let suffix = format!(" {}", place::identity(&self.path));
-        let names = self.ask(|db| state::claimers(db, job))?;
-        let claimer = |name: String| Claimer {
+        let claimers = self.ask(|db| state::claimers(db, job))?;
+        let claimer = |(name, runs): (String, Vec<RunId>)| Claimer {
             process: name.strip_suffix(&suffix).map(str::to_owned),
             name,
             is_held: false,
+            runs,
         };
-        Ok(names.into_iter().map(claimer).collect())
+        Ok(claimers.into_iter().map(claimer).collect())
     }
 
     fn add_note(&mut self, run: &str, note: &str) -> Result<bool, StoreError> {

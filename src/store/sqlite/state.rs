@@ -1,11 +1,13 @@
 //! Reading what a decision about a job depends on.
 
+use std::collections::BTreeMap;
+
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{Local, NOMINAL, instant, maybe_instant, pause, word};
 use crate::domain::lifecycle::{SNOOZED, Status, Trigger};
 use crate::domain::schedule::Instant;
-use crate::domain::state::{Left, Lookback, Settled, Spec, State, Task, Version};
+use crate::domain::state::{Left, Lookback, RunId, Settled, Spec, State, Task, Version};
 use crate::store::{AtWork, Head, Look, Position as Standing};
 
 /// Versions of a schedule that a decision looks at: more edits than this within a day do not count as returning.
@@ -91,14 +93,26 @@ pub(super) fn at_work(db: &Connection, job: &str) -> rusqlite::Result<Option<AtW
     at_work.optional()
 }
 
-/// Who says to be at a task or a run of the job.
-pub(super) fn claimers(db: &Connection, job: &str) -> rusqlite::Result<Vec<String>> {
+/// Who says to be at a task or a run of the job, and those of their runs that have not ended.
+pub(super) fn claimers(
+    db: &Connection,
+    job: &str,
+) -> rusqlite::Result<BTreeMap<String, Vec<RunId>>> {
     let mut query = db.prepare_cached(
-        "SELECT claim_lease AS name FROM jobrun_task WHERE job = ?1 AND status = 'running' AND claim_lease IS NOT NULL
-         UNION SELECT lease FROM jobrun_run
-         WHERE job = ?1 AND outcome = 'running' AND drain IS NULL AND lease IS NOT NULL",
+        "SELECT claim_lease AS name, NULL AS run FROM jobrun_task
+         WHERE job = ?1 AND status = 'running' AND claim_lease IS NOT NULL
+         UNION ALL SELECT lease, id FROM jobrun_run
+         WHERE job = ?1 AND outcome = 'running' AND drain IS NULL AND lease IS NOT NULL
+         UNION ALL SELECT lease, id FROM jobrun_run
+         WHERE job = ?1 AND outcome = 'running' AND drain IS NOT NULL AND lease IS NOT NULL",
     )?;
-    query.query_map([job], |row| row.get("name"))?.collect()
+    let mut claimers: BTreeMap<String, Vec<RunId>> = BTreeMap::new();
+    let mut rows = query.query([job])?;
+    while let Some(row) = rows.next()? {
+        let run: Option<RunId> = row.get("run")?;
+        claimers.entry(row.get("name")?).or_default().extend(run);
+    }
+    Ok(claimers)
 }
 
 pub(super) fn load(db: &Connection, look: &Look) -> rusqlite::Result<State> {
