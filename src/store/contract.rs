@@ -14,10 +14,12 @@ use crate::domain::calendar::Period;
 use crate::domain::decide::{self, Ask, Then};
 use crate::domain::due::Reason;
 use crate::domain::due::testing::{job, task};
-use crate::domain::job::{Job, Policy};
+use crate::domain::job::{Job, Policy, Scope, Sql};
 use crate::domain::lifecycle::{self, Outcome, Status, Trigger, Update};
 use crate::domain::schedule::testing::zone;
+use crate::domain::sql::{Dialect, Script};
 use crate::domain::state::{PauseKind, Spec};
+use crate::store::work::{Generated, Generation, List, Times, Warrant};
 
 /// A store under test and what keeps it alive.
 struct Bench {
@@ -1007,6 +1009,72 @@ fn a_note_is_added_to_what_is_noted(bench: &mut Bench) {
     assert_eq!(runs[0].note.as_deref(), Some("first; second"));
 }
 
+fn items_are_made_once_and_worked_off_though_the_slot_is_by_hand(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    bench.owed(&job, "2026-05-05T09:30:00Z");
+    let slot = job
+        .timetable
+        .as_ref()
+        .expect("a timetable")
+        .last_until(at("2026-05-05T10:00:00Z"))
+        .expect("a slot");
+    let claimed = bench
+        .step(&job, "2026-05-05T10:00:01Z", Ask::Slot { slot })
+        .claimed
+        .expect("a run");
+    let warrant = Warrant {
+        run: claimed.run.clone(),
+        fence: Some(claimed.fence),
+    };
+    let list = Script::parse_query(
+        "SELECT 'b' UNION ALL SELECT 'a' UNION ALL SELECT 'b'",
+        Dialect::Sqlite,
+    );
+    let generation = Generation {
+        job: job.name.clone(),
+        task: claimed.task.clone(),
+        token: claimed.token.clone(),
+        warrant: warrant.clone(),
+        list: List::Query(list.expect("a query").into()),
+        scope: Scope::Slot,
+        timeout: None,
+    };
+    let watch: Watch = std::sync::Arc::new(|| false);
+    let mut generate = || bench.store.generate(&generation, &watch).expect("made");
+    assert_eq!(
+        (generate(), generate()),
+        (Generated::Made(2), Generated::Made(0))
+    );
+    let script = Script::parse("SELECT 1", Dialect::Sqlite).expect("a statement");
+    let effect = Effect {
+        job: job.name.clone(),
+        sql: Sql {
+            script,
+            expect_rows: None,
+        }
+        .into(),
+        timeout: None,
+        times: Times::of(&claimed.task),
+        warrant,
+    };
+    let mut take = Take {
+        now: at("2026-05-05T10:00:02Z"),
+        after: None,
+        only: None,
+        limit: 1,
+        shard: None,
+    };
+    for _ in 0..2 {
+        match bench.store.work_off(&effect, &take, &watch).expect("asked") {
+            Taken::Done { count: 1, last } => take.after = Some(last),
+            taken => panic!("{taken:?}"),
+        }
+    }
+    take.after = None;
+    let taken = bench.store.work_off(&effect, &take, &watch);
+    assert_eq!(taken.expect("asked"), Taken::Nothing);
+}
+
 fn the_clock_is_read_in_whole_milliseconds(bench: &mut Bench) {
     let now = bench.store.now().expect("read");
     assert_eq!(now.timestamp_subsec_nanos() % 1_000_000, 0);
@@ -1118,6 +1186,7 @@ macro_rules! each_rule {
             a_note_is_added_to_what_is_noted,
             a_checkpoint_outlives_attempts_until_one_succeeds,
             only_the_current_attempt_has_a_checkpoint,
+            items_are_made_once_and_worked_off_though_the_slot_is_by_hand,
             the_clock_is_read_in_whole_milliseconds,
         );
     };

@@ -119,7 +119,7 @@ fn pick(
     let mut query = db.prepare_cached(
         "SELECT id, due_at, key, payload, runs FROM jobrun_task
          WHERE job = ?1 AND slot IS ?2 AND status = 'pending' AND key <> '' AND due_at <= ?3
-           AND (due_at, id) > (?4, ?5) AND \"trigger\" <> 'manual' ORDER BY due_at, id",
+           AND (due_at, id) > (?4, ?5) AND (slot IS NOT NULL OR \"trigger\" <> 'manual') ORDER BY due_at, id",
     )?;
     let due = params![job, slot.map(ms), ms(take.now), after.0, after.1];
     let is_ours = |picked: &rusqlite::Result<Picked>| {
