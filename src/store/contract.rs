@@ -1009,53 +1009,55 @@ fn a_note_is_added_to_what_is_noted(bench: &mut Bench) {
     assert_eq!(runs[0].note.as_deref(), Some("first; second"));
 }
 
-fn items_are_made_once_and_worked_off_though_the_slot_is_by_hand(bench: &mut Bench) {
-    let job = hourly(Policy::Each);
-    bench.owed(&job, "2026-05-05T09:30:00Z");
-    let slot = job
-        .timetable
-        .as_ref()
-        .expect("a timetable")
-        .last_until(at("2026-05-05T10:00:00Z"))
-        .expect("a slot");
-    let claimed = bench
-        .step(&job, "2026-05-05T10:00:01Z", Ask::Slot { slot })
-        .claimed
-        .expect("a run");
-    let warrant = Warrant {
-        run: claimed.run.clone(),
-        fence: Some(claimed.fence),
-    };
-    let list = Script::parse_query(
-        "SELECT 'b' UNION ALL SELECT 'a' UNION ALL SELECT 'b'",
-        Dialect::Sqlite,
-    );
+/// A slot that was asked for by hand, and its two items, made of a list that names one of them twice.
+fn a_slot_with_items(bench: &mut Bench, job: &Job) -> Claimed {
+    bench.owed(job, "2026-05-05T09:30:00Z");
+    let timetable = job.timetable.as_ref().expect("a timetable");
+    let slot = timetable.last_until(at("2026-05-05T10:00:00Z"));
+    let slot = slot.expect("a slot");
+    let claimed = bench.step(job, "2026-05-05T10:00:01Z", Ask::Slot { slot });
+    let claimed = claimed.claimed.expect("a run");
+    let list = "SELECT 'b' UNION ALL SELECT 'a' UNION ALL SELECT 'b'";
+    let list = Script::parse_query(list, Dialect::Sqlite).expect("a query");
     let generation = Generation {
         job: job.name.clone(),
         task: claimed.task.clone(),
         token: claimed.token.clone(),
-        warrant: warrant.clone(),
-        list: List::Query(list.expect("a query").into()),
+        warrant: warrant(&claimed),
+        list: List::Query(list.into()),
         scope: Scope::Slot,
         timeout: None,
     };
-    let watch: Watch = std::sync::Arc::new(|| false);
-    let mut generate = || bench.store.generate(&generation, &watch).expect("made");
-    assert_eq!(
-        (generate(), generate()),
-        (Generated::Made(2), Generated::Made(0))
-    );
+    let mut generate = || bench.store.generate(&generation, &going_on());
+    assert_eq!(generate().expect("made"), Generated::Made(2));
+    assert_eq!(generate().expect("made"), Generated::Made(0));
+    claimed
+}
+
+fn warrant(claimed: &Claimed) -> Warrant {
+    Warrant {
+        run: claimed.run.clone(),
+        fence: Some(claimed.fence),
+    }
+}
+
+fn going_on() -> Watch {
+    std::sync::Arc::new(|| false)
+}
+
+fn items_of_a_slot_by_hand_are_made_once_and_worked_off(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    let claimed = a_slot_with_items(bench, &job);
     let script = Script::parse("SELECT 1", Dialect::Sqlite).expect("a statement");
     let effect = Effect {
         job: job.name.clone(),
-        sql: Sql {
+        sql: std::sync::Arc::new(Sql {
             script,
             expect_rows: None,
-        }
-        .into(),
+        }),
         timeout: None,
         times: Times::of(&claimed.task),
-        warrant,
+        warrant: warrant(&claimed),
     };
     let mut take = Take {
         now: at("2026-05-05T10:00:02Z"),
@@ -1065,14 +1067,22 @@ fn items_are_made_once_and_worked_off_though_the_slot_is_by_hand(bench: &mut Ben
         shard: None,
     };
     for _ in 0..2 {
-        match bench.store.work_off(&effect, &take, &watch).expect("asked") {
-            Taken::Done { count: 1, last } => take.after = Some(last),
+        match bench.store.work_off(&effect, &take, &going_on()) {
+            Ok(Taken::Done { count: 1, last }) => take.after = Some(last),
             taken => panic!("{taken:?}"),
         }
     }
     take.after = None;
-    let taken = bench.store.work_off(&effect, &take, &watch);
+    let taken = bench.store.work_off(&effect, &take, &going_on());
     assert_eq!(taken.expect("asked"), Taken::Nothing);
+}
+
+fn items_of_a_slot_by_hand_are_no_runs_that_died(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    a_slot_with_items(bench, &job);
+    let again = bench.owed(&job, "2026-05-05T10:00:03Z");
+    let recovered: Vec<_> = again.recovered.iter().map(|one| &one.task.key).collect();
+    assert_eq!(recovered, [""], "the slot's own task alone");
 }
 
 fn the_clock_is_read_in_whole_milliseconds(bench: &mut Bench) {
@@ -1186,7 +1196,8 @@ macro_rules! each_rule {
             a_note_is_added_to_what_is_noted,
             a_checkpoint_outlives_attempts_until_one_succeeds,
             only_the_current_attempt_has_a_checkpoint,
-            items_are_made_once_and_worked_off_though_the_slot_is_by_hand,
+            items_of_a_slot_by_hand_are_made_once_and_worked_off,
+            items_of_a_slot_by_hand_are_no_runs_that_died,
             the_clock_is_read_in_whole_milliseconds,
         );
     };
