@@ -16,10 +16,12 @@ use crate::domain::calendar::Period;
 use crate::domain::decide::{self, Ask, Then};
 use crate::domain::due::Reason;
 use crate::domain::due::testing::{job, task};
-use crate::domain::job::{Job, Policy};
+use crate::domain::job::{Job, Policy, Scope, Sql};
 use crate::domain::lifecycle::{self, Outcome, Status, Trigger, Update};
 use crate::domain::schedule::testing::zone;
+use crate::domain::sql::{Dialect, Script};
 use crate::domain::state::{PauseKind, Spec};
+use crate::store::work::{Generated, Generation, List, Times, Warrant};
 use tasks::{
     a_failed_slot_is_tried_again_with_all_its_attempts, a_slot_that_is_tried_again_is_not_folded,
     a_slot_that_waits_for_its_items_is_due_with_them, a_task_that_became_moot_is_left_out,
@@ -1019,6 +1021,82 @@ fn a_note_is_added_to_what_is_noted(bench: &mut Bench) {
     assert_eq!(runs[0].note.as_deref(), Some("first; second"));
 }
 
+/// A slot that was asked for by hand, and its two items, made of a list that names one of them twice.
+fn a_slot_with_items(bench: &mut Bench, job: &Job) -> Claimed {
+    bench.owed(job, "2026-05-05T09:30:00Z");
+    let timetable = job.timetable.as_ref().expect("a timetable");
+    let slot = timetable.last_until(at("2026-05-05T10:00:00Z"));
+    let slot = slot.expect("a slot");
+    let claimed = bench.step(job, "2026-05-05T10:00:01Z", Ask::Slot { slot });
+    let claimed = claimed.claimed.expect("a run");
+    let list = "SELECT 'b' UNION ALL SELECT 'a' UNION ALL SELECT 'b'";
+    let list = Script::parse_query(list, Dialect::Sqlite).expect("a query");
+    let generation = Generation {
+        job: job.name.clone(),
+        task: claimed.task.clone(),
+        token: claimed.token.clone(),
+        warrant: warrant(&claimed),
+        list: List::Query(list.into()),
+        scope: Scope::Slot,
+        timeout: None,
+    };
+    let mut generate = || bench.store.generate(&generation, &going_on());
+    assert_eq!(generate().expect("made"), Generated::Made(2));
+    assert_eq!(generate().expect("made"), Generated::Made(0));
+    claimed
+}
+
+fn warrant(claimed: &Claimed) -> Warrant {
+    Warrant {
+        run: claimed.run.clone(),
+        fence: Some(claimed.fence),
+    }
+}
+
+fn going_on() -> Watch {
+    std::sync::Arc::new(|| false)
+}
+
+fn items_of_a_slot_by_hand_are_made_once_and_worked_off(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    let claimed = a_slot_with_items(bench, &job);
+    let script = Script::parse("SELECT 1", Dialect::Sqlite).expect("a statement");
+    let effect = Effect {
+        job: job.name.clone(),
+        sql: std::sync::Arc::new(Sql {
+            script,
+            expect_rows: None,
+        }),
+        timeout: None,
+        times: Times::of(&claimed.task),
+        warrant: warrant(&claimed),
+    };
+    let mut take = Take {
+        now: at("2026-05-05T10:00:02Z"),
+        after: None,
+        only: None,
+        limit: 1,
+        shard: None,
+    };
+    for _ in 0..2 {
+        match bench.store.work_off(&effect, &take, &going_on()) {
+            Ok(Taken::Done { count: 1, last }) => take.after = Some(last),
+            taken => panic!("{taken:?}"),
+        }
+    }
+    take.after = None;
+    let taken = bench.store.work_off(&effect, &take, &going_on());
+    assert_eq!(taken.expect("asked"), Taken::Nothing);
+}
+
+fn items_of_a_slot_by_hand_are_no_runs_that_died(bench: &mut Bench) {
+    let job = hourly(Policy::Each);
+    a_slot_with_items(bench, &job);
+    let again = bench.owed(&job, "2026-05-05T10:00:03Z");
+    let recovered: Vec<_> = again.recovered.iter().map(|one| &one.task.key).collect();
+    assert_eq!(recovered, [""], "the slot's own task alone");
+}
+
 fn the_clock_is_read_in_whole_milliseconds(bench: &mut Bench) {
     let now = bench.store.now().expect("read");
     assert_eq!(now.timestamp_subsec_nanos() % 1_000_000, 0);
@@ -1130,6 +1208,8 @@ macro_rules! each_rule {
             a_note_is_added_to_what_is_noted,
             a_checkpoint_outlives_attempts_until_one_succeeds,
             only_the_current_attempt_has_a_checkpoint,
+            items_of_a_slot_by_hand_are_made_once_and_worked_off,
+            items_of_a_slot_by_hand_are_no_runs_that_died,
             the_clock_is_read_in_whole_milliseconds,
             an_ad_hoc_task_is_made_once,
             a_task_that_is_over_is_opened_once_more_if_asked,

@@ -53,7 +53,8 @@ CREATE UNIQUE INDEX task_key ON jobrun.task (job, key) WHERE slot IS NULL;
 CREATE UNIQUE INDEX task_nominal ON jobrun.task (job, nominal) WHERE is_fixed_time AND key = '';
 CREATE INDEX task_due ON jobrun.task (job, due_at, id) WHERE status = 'pending' AND key = '';
 CREATE INDEX task_item ON jobrun.task (job, slot, due_at, id) WHERE status = 'pending' AND key <> '';
-CREATE INDEX task_left ON jobrun.task (job) WHERE status = 'running' OR (status = 'pending' AND trigger = 'manual');
+CREATE INDEX task_left ON jobrun.task (job)
+    WHERE status = 'running' OR (status = 'pending' AND trigger = 'manual' AND (slot IS NULL OR key = ''));
 CREATE INDEX task_closed ON jobrun.task (job, status, reason) WHERE status IN ('failed', 'skipped');
 
 CREATE TABLE jobrun.run (

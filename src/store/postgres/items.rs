@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Instant as Moment;
 
+use postgres::error::SqlState;
 use postgres::types::{ToSql, Type};
 
 use super::effect::{self, Limits, Text, Touched, WRITING, fault_in};
@@ -195,10 +196,11 @@ fn try_to_work_off(
     Ok(Taken::Done { count, last })
 }
 
-/// What is set of a task that is done: at once when it is taken, as all is one transaction.
+/// What is set of a task that is done: at once when it is taken, as all is one transaction. They are found by an array,
+/// for which the planner always goes by the primary key, and not by a join, for which it may read the whole table.
 const DONE: &str = "UPDATE jobrun.task t SET status = 'succeeded', reason = NULL, runs = t.runs + 1,
         first_tried_at = coalesce(t.first_tried_at, clock_timestamp()), completed_at = clock_timestamp(), checkpoint = NULL
-    FROM taken WHERE t.id = taken.id RETURNING t.id, t.due_at, t.key, t.payload::text, t.runs";
+    WHERE t.id = ANY (ARRAY(SELECT id FROM taken)) RETURNING t.id, t.due_at, t.key, t.payload::text, t.runs";
 
 /// Which tasks of a slot, or ad-hoc ones, are due, from a place on, in order. What somebody else is at is passed over.
 fn due(slot: Option<Instant>, take: &Take) -> String {
@@ -218,6 +220,12 @@ fn due(slot: Option<Instant>, take: &Take) -> String {
     )
 }
 
+/// The statement that takes tasks and marks them as done. That the taken ones are materialized keeps the planner from
+/// looping over the limit.
+pub(super) fn claim_of(slot: Option<Instant>, take: &Take) -> String {
+    format!("WITH taken AS MATERIALIZED ({}) {DONE}", due(slot, take))
+}
+
 /// Takes tasks and marks them as done.
 fn pick(
     session: &mut Session,
@@ -233,7 +241,7 @@ fn pick(
         let statement = session.prepared(&sql)?;
         session.client.query(&statement, &[&id])?
     } else {
-        let sql = format!("WITH taken AS MATERIALIZED ({}) {DONE}", due(slot, take));
+        let sql = claim_of(slot, take);
         let statement = session.prepared(&sql)?;
         let (due_at, id) = place(take);
         let limit = i64::from(take.limit);
@@ -408,25 +416,33 @@ fn trigger_of(generation: &Generation) -> &'static str {
     }
 }
 
+/// An item that is there already is left as it is. Named, it is the only index that is looked into twice.
+fn unless_there(generation: &Generation) -> &'static str {
+    match generation.scope {
+        Scope::Slot => "ON CONFLICT (job, slot, key) WHERE slot IS NOT NULL DO NOTHING",
+        Scope::Job => "ON CONFLICT (job, key) WHERE slot IS NULL DO NOTHING",
+    }
+}
+
+/// The columns of a list, and what the payload is made of.
+fn columns_of(list: &postgres::Statement) -> Answer<(&'static str, &'static str)> {
+    match list.columns().len() {
+        1 => Ok(("key", "NULL")),
+        2 => Ok(("key, payload", "i.payload::text::jsonb")),
+        more => {
+            let text = format!("`items` answers with {more} columns: a key, and perhaps a payload");
+            Err(Fault::Work(Trouble::new(TroubleKind::Refused, text)))
+        }
+    }
+}
+
 fn of_query(session: &mut Session, generation: &Generation, script: &Script) -> Answer<u64> {
     let Some(statement) = script.statements.first() else {
         return Ok(0);
     };
     let fault = |error| fault_in(statement, error);
-    let columns = session
-        .client
-        .prepare(&statement.text)
-        .map_err(fault)?
-        .columns()
-        .len();
-    let (names, payload) = match columns {
-        1 => ("key", "NULL"),
-        2 => ("key, payload", "i.payload::text::jsonb"),
-        more => {
-            let text = format!("`items` answers with {more} columns: a key, and perhaps a payload");
-            return Err(Fault::Work(Trouble::new(TroubleKind::Refused, text)));
-        }
-    };
+    let prepared = session.client.prepare(&statement.text).map_err(fault)?;
+    let (names, payload) = columns_of(&prepared)?;
     let subject = Subject {
         job: &generation.job,
         times: Times::of(&generation.task),
@@ -449,7 +465,7 @@ fn of_query(session: &mut Session, generation: &Generation, script: &Script) -> 
         "INSERT INTO jobrun.task (job, slot, key, payload, due_at, trigger, interval_start)
          SELECT ${first}::text, ${}::timestamptz, nullif(i.key::text, ''), {payload}, ${}::timestamptz, ${}::text,
                 ${}::timestamptz
-         FROM i ON CONFLICT DO NOTHING",
+         FROM i",
         first + 1,
         first + 2,
         first + 3,
@@ -457,13 +473,23 @@ fn of_query(session: &mut Session, generation: &Generation, script: &Script) -> 
     ));
     let query = &statement.text;
     let sql = format!("WITH i({names}) AS MATERIALIZED ({query}\n) {insert}");
-    let insert = session.client.prepare(&sql).map_err(fault)?;
     let values: Vec<Text> = values.into_iter().map(Text).collect();
     let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
-    session
-        .client
-        .execute(&insert, &values)
-        .map_err(fault_of_list)
+    if generation.scope == Scope::Slot {
+        // Nobody else makes items of the slot, and a list rarely names one twice: to be prepared for it takes twice as long.
+        session.batch("SAVEPOINT items")?;
+        let insert = session.client.prepare(&sql).map_err(fault)?;
+        match session.client.execute(&insert, &values) {
+            Err(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
+                session.batch("ROLLBACK TO SAVEPOINT items")?;
+            }
+            made => return made.map_err(fault_of_list),
+        }
+    }
+    let sql = format!("{sql} {}", unless_there(generation));
+    let insert = session.client.prepare(&sql).map_err(fault)?;
+    let made = session.client.execute(&insert, &values);
+    made.map_err(fault_of_list)
 }
 
 fn of_lines(
@@ -471,11 +497,13 @@ fn of_lines(
     generation: &Generation,
     mut items: impl Iterator<Item = Result<Item, String>>,
 ) -> Answer<u64> {
-    let sql = "INSERT INTO jobrun.task (job, slot, key, payload, due_at, trigger, interval_start)
-               SELECT $1, $2, i.key, i.payload::jsonb, $3, $4, $5
-               FROM unnest($6::text[], $7::text[]) WITH ORDINALITY AS i (key, payload, place) ORDER BY i.place
-               ON CONFLICT DO NOTHING";
-    let insert = session.prepared(sql)?;
+    let sql = format!(
+        "INSERT INTO jobrun.task (job, slot, key, payload, due_at, trigger, interval_start)
+         SELECT $1, $2, i.key, i.payload::jsonb, $3, $4, $5
+         FROM unnest($6::text[], $7::text[]) WITH ORDINALITY AS i (key, payload, place) ORDER BY i.place {}",
+        unless_there(generation)
+    );
+    let insert = session.prepared(&sql)?;
     let (slot, trigger) = (slot_of(generation), trigger_of(generation));
     let task = &generation.task;
     let mut made = 0;
@@ -510,7 +538,6 @@ fn of_lines(
 
 /// What is wrong with an item of a list, in words of the list.
 fn fault_of_list(error: postgres::Error) -> Fault {
-    use postgres::error::SqlState;
     let is_key = |said: &postgres::error::DbError| {
         said.column() == Some("key") || said.constraint() == Some("task_key_check")
     };

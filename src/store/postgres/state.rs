@@ -48,7 +48,8 @@ pub(super) fn position(session: &mut Session, job: &str, now: Instant) -> Answer
             EXISTS (SELECT FROM jobrun.task WHERE job = $1 AND status = 'pending' AND key = '')
                 OR EXISTS (SELECT FROM jobrun.task WHERE job = $1 AND status = 'pending' AND key <> ''),
             EXISTS (SELECT FROM jobrun.task
-                    WHERE job = $1 AND (status = 'running' OR (status = 'pending' AND trigger = 'manual'))),
+                    WHERE job = $1 AND (status = 'running' OR (status = 'pending' AND trigger = 'manual'
+                        AND (slot IS NULL OR key = '')))),
             EXISTS (SELECT FROM jobrun.pause WHERE job = $1 AND (until_at IS NULL OR until_at > $2))
          FROM (SELECT) one LEFT JOIN jobrun.job j ON j.job = $1";
     // There may be ad-hoc tasks of a job that no start has seen.
@@ -149,9 +150,10 @@ fn of_slots(look: &Look) -> Vec<(&'static str, String)> {
 
 /// What a claim depends on: `$5` is the one task that is asked for, if it is one.
 fn of_tasks(look: &Look) -> Vec<(&'static str, String)> {
+    // Items of a slot that was asked for by hand wait for the next start at it.
     let left = tasks(
         &format!(", CASE WHEN t.status = 'running' THEN {RUNNING} END AS run"),
-        "(t.status = 'running' OR (t.status = 'pending' AND t.trigger = 'manual'))
+        "(t.status = 'running' OR (t.status = 'pending' AND t.trigger = 'manual' AND (t.slot IS NULL OR t.key = '')))
          AND (t.status = 'running' OR t.id IS DISTINCT FROM $5) AND coalesce(t.claim_lease, '') <> ALL ($8)",
     );
     let left = format!(

@@ -715,3 +715,62 @@ fn an_item_is_tried_again_before_or_after_its_slot_is_settled_but_not_in_between
     let stand = "SELECT string_agg(concat_ws(' ', status, trigger), ', ' ORDER BY key) FROM task";
     assert_eq!(text_of(&mut app, stand), "pending retry, pending retry");
 }
+
+#[test]
+fn a_claim_walks_over_no_finished_task() {
+    let Some(bench) = Bench::new() else { return };
+    drop(bench.open());
+    bench.execute(
+        "INSERT INTO task (job, slot, key, status, due_at)
+         SELECT 'j', '2026-01-01Z', i::text, CASE WHEN i <= 50000 THEN 'succeeded' ELSE 'pending' END, '2026-01-01Z'
+         FROM generate_series(1, 51000) i",
+    );
+    let take = Take {
+        now: "2026-05-05T12:00:00Z".parse().expect("an instant"),
+        after: None,
+        only: None,
+        limit: 500,
+        shard: None,
+    };
+    let sql = items::claim_of(Some(take.now), &take);
+    let schema = session::quoted(&bench.database.schema);
+    let sql = sql.replace("jobrun.", &format!("{schema}."));
+    let mut client = bench.cluster.client();
+    let prepare =
+        format!("PREPARE c (text, timestamptz, timestamptz, timestamptz, bigint, bigint) AS {sql}");
+    client.batch_execute(&prepare).expect(&prepare);
+    // As it is right after the list was made, and once the server has looked at the table.
+    for statistics in ["SELECT".to_owned(), format!("ANALYZE {schema}.task")] {
+        client.batch_execute(&statistics).expect(&statistics);
+        for (kind, limit) in [
+            ("custom", 1),
+            ("generic", 1),
+            ("custom", 500),
+            ("generic", 500),
+        ] {
+            let explain = format!(
+                "SET plan_cache_mode = force_{kind}_plan;
+                 EXPLAIN EXECUTE c ('j', '2026-01-01Z', '2026-05-05Z', '2026-01-01Z', 50100, {limit})"
+            );
+            let lines = client.simple_query(&explain).expect(&explain);
+            let line = |message| match message {
+                postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+                _ => None,
+            };
+            let plan: Vec<String> = lines.into_iter().filter_map(line).collect();
+            let plan = plan.join("\n");
+            assert!(
+                plan.contains("Index Scan using task_item"),
+                "{kind}, {limit}: {plan}"
+            );
+            assert!(
+                plan.contains("(ROW(due_at, id) > ROW("),
+                "{kind}, {limit}: {plan}"
+            );
+            assert!(
+                !plan.contains("Seq Scan") && !plan.contains("Sort"),
+                "{kind}, {limit}: {plan}"
+            );
+        }
+    }
+}

@@ -55,7 +55,8 @@ CREATE UNIQUE INDEX jobrun_task_key ON jobrun_task (job, key) WHERE slot IS NULL
 CREATE UNIQUE INDEX jobrun_task_nominal ON jobrun_task (job, nominal) WHERE is_fixed_time = 1 AND key = '';
 CREATE INDEX jobrun_task_due ON jobrun_task (job, due_at, id) WHERE status = 'pending' AND key = '';
 CREATE INDEX jobrun_task_item ON jobrun_task (job, slot, due_at, id) WHERE status = 'pending' AND key <> '';
-CREATE INDEX jobrun_task_manual ON jobrun_task (job) WHERE status = 'pending' AND "trigger" = 'manual';
+CREATE INDEX jobrun_task_manual ON jobrun_task (job)
+    WHERE status = 'pending' AND "trigger" = 'manual' AND (slot IS NULL OR key = '');
 CREATE INDEX jobrun_task_running ON jobrun_task (job) WHERE status = 'running';
 CREATE INDEX jobrun_task_failed ON jobrun_task (job) WHERE status = 'failed';
 CREATE INDEX jobrun_task_skipped ON jobrun_task (job, reason) WHERE status = 'skipped';

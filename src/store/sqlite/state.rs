@@ -227,13 +227,15 @@ fn left(db: &Connection, look: &Look) -> rusqlite::Result<Vec<Left>> {
         Head::Only(task) => Some(task),
         Head::Any | Head::Tried => None,
     };
+    // Items of a slot that was asked for by hand wait for the next start at it.
     let mut query = db.prepare_cached(&format!(
         "SELECT {TASK}, {RUNNING} AS run
          FROM jobrun_task t WHERE t.job = ?1 AND t.status = 'running'
            AND coalesce(t.claim_lease, '') NOT IN (SELECT value FROM json_each(?3))
          UNION ALL
          SELECT {TASK}, NULL FROM jobrun_task t
-         WHERE t.job = ?1 AND t.status = 'pending' AND t.\"trigger\" = 'manual' AND t.id IS NOT ?2"
+         WHERE t.job = ?1 AND t.status = 'pending' AND t.\"trigger\" = 'manual' AND (t.slot IS NULL OR t.key = '')
+           AND t.id IS NOT ?2"
     ))?;
     let living = serde_json::to_string(&look.living).unwrap_or_default();
     let rows = query.query_map(params![look.job, only, living], |row| {
