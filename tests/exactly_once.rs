@@ -10,7 +10,7 @@ use support::bank::{self, THREE_SLOTS};
 use support::{Dice, ONE_SLOT, Scenario, eventually, rounds_or};
 
 /// Kills, unless `JOBRUN_TEST_ROUNDS` says otherwise.
-const KILLS: u32 = 12;
+const KILLS: u32 = 10;
 
 /// Kills jobrun at random moments of its work, in one bank after the other, until there were enough.
 fn everybody_is_served_once_whoever_is_killed(accounts: u32, job: &str, longest: Duration) {
