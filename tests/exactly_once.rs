@@ -145,6 +145,35 @@ fn an_account_that_comes_later_gets_nothing_for_a_slot_whose_list_is_made() {
     }
 }
 
+#[test]
+fn what_may_touch_nothing_and_does_has_nothing_to_do() {
+    let items = "items = \"SELECT id FROM members WHERE :slot > ''\"";
+    let update = "UPDATE accounts SET points = points + 10 WHERE id";
+    for job in [
+        format!("{items}\nsql = '{update} = :key'"),
+        format!("{items}\nsql = '{update} IN (SELECT value FROM json_each(:keys)) RETURNING id'"),
+    ] {
+        let keys = format!("{ONE_SLOT}\nexpect_rows = '0-1'\n{job}");
+        let bank = bank::sqlite(3, &keys).with_tables(
+            "CREATE TABLE members AS SELECT id FROM accounts; DELETE FROM accounts WHERE id = 2",
+        );
+        bank.run("run j").exits(0);
+        assert_eq!(
+            bank.query::<String>(
+                "SELECT key || ' ' || status || coalesce(' ' || reason, '') FROM jobrun_task WHERE key <> '' ORDER BY id"
+            ),
+            ["1 succeeded", "2 succeeded nothing_to_do", "3 succeeded"]
+        );
+    }
+    let keys = format!("{ONE_SLOT}\nexpect_rows = '0-1'\nsql = '{update} = 99'");
+    let bank = bank::sqlite(1, &keys);
+    bank.run("run j").exits(0);
+    assert_eq!(
+        bank.text("SELECT t.reason || ' ' || r.reason FROM jobrun_task t, jobrun_run r"),
+        "nothing_to_do nothing_to_do"
+    );
+}
+
 // P47
 #[test]
 fn a_statement_that_fails_undoes_those_before_it() {
