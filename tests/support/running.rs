@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
-use super::{DEADLINE, PAUSE, Scenario, signal};
+use super::{DEADLINE, PAUSE, Scenario, eventually, signal};
 
 /// A started process with its output caught; killed with its group unless waited for.
 pub struct Running<'s> {
@@ -64,6 +64,20 @@ impl Running<'_> {
             stdout: self.stdout(),
             stderr: self.stderr(),
         }
+    }
+
+    /// How much memory it ever had, in KiB; looked at until it ends.
+    pub fn most_memory_kib(&self) -> u64 {
+        let status = format!("/proc/{}/status", self.pid());
+        let mut most = 0;
+        eventually("it ends", || {
+            let status = fs::read_to_string(&status).unwrap_or_default();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok());
+            most = most.max(kib.unwrap_or(0));
+            kib.is_none()
+        });
+        most
     }
 
     /// `kill -9`, and waits until it is gone.

@@ -105,9 +105,13 @@ pub(super) fn of_trouble(trouble: &Trouble) -> Verdict {
     }
 }
 
-/// The store could not be used, and nothing is known to have been done.
+/// The store could not be used, and nothing is known to have been done: a start that ends with that has not done what
+/// was due.
 pub(super) fn store_away(error: &StoreError) -> Verdict {
-    Verdict::interrupted("store_error", error.to_string())
+    Verdict {
+        failure: Some(Failure::NotStarted),
+        ..Verdict::interrupted("store_error", error.to_string())
+    }
 }
 
 /// What the end of a command means for its job.

@@ -1,5 +1,6 @@
 //! Running a job's own SQL in a transaction of the store, within its limits.
 
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant as Moment};
 
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
@@ -57,11 +58,18 @@ impl Sqlite {
         work: impl FnOnce(&Connection) -> Result<T, Fail>,
     ) -> Result<Result<T, Trouble>, StoreError> {
         self.log.watch();
-        let deadline = timeout.and_then(|timeout| Moment::now().checked_add(timeout));
-        let is_over = move || deadline.is_some_and(|at| Moment::now() >= at);
-        let must_stop = watch.clone();
+        // From when it is this writer's turn: that another one takes its time is no fault of the work.
+        let begun = Arc::new(OnceLock::<Moment>::new());
+        let (clock, must_stop) = (begun.clone(), watch.clone());
+        let is_over = move || {
+            let took = clock.get().map(Moment::elapsed);
+            took.zip(timeout).is_some_and(|(took, limit)| took >= limit)
+        };
         self.limit(Some(Box::new(move || is_over() || must_stop())))?;
-        let done = self.transact(work);
+        let done = self.transact(|db| {
+            begun.get_or_init(Moment::now);
+            work(db)
+        });
         self.limit(None)?;
         let done = match done {
             Ok(value) => Ok(value),
