@@ -18,7 +18,7 @@ use crate::commands::output_index;
 use crate::domain::job::{Job, Leftovers, Ready, Work};
 use crate::domain::lifecycle::{self, Outcome, Status, Update};
 use crate::domain::schedule::Instant;
-use crate::error::Failure;
+use crate::error::{Ending, Failure};
 use crate::exec::{self, Departed, Ended, Exit, How, LiveStream, Secrets, Sink};
 use crate::plain;
 use crate::report;
@@ -55,6 +55,8 @@ pub(super) struct Attempted {
     pub recorded: Option<Recorded>,
     /// Whether there were tasks to work off, and none was to be had.
     pub is_idle: bool,
+    /// What the start ends with after it, unless something failed before.
+    pub last: Option<Ending>,
 }
 
 /// What became of the record of a run.
@@ -377,6 +379,7 @@ fn attempted(
         guard,
         recorded: None,
         is_idle: false,
+        last: None,
     }
 }
 

@@ -92,6 +92,8 @@ pub(super) enum End {
     CutShort,
     /// The store could not be used any more.
     Store(StoreError),
+    /// The start ends with one of them: its result could not be recorded, or what it left cannot be killed.
+    Last(Ending),
 }
 
 impl Drained {
@@ -101,6 +103,15 @@ impl Drained {
             done: self.done,
             failed: self.failed,
             is_shared: self.is_shared,
+        }
+    }
+
+    /// What the start ends with after it, unless something failed before.
+    pub(super) fn last(&self) -> Option<Ending> {
+        match self.end {
+            End::Last(last) => Some(last),
+            End::Store(_) => Some(Ending::Done),
+            End::Exhausted | End::Stopped | End::LeaseLost | End::CutShort => None,
         }
     }
 
@@ -125,6 +136,8 @@ struct Progress<'a> {
     is_lease_lost: AtomicBool,
     is_cut_short: AtomicBool,
     error: Mutex<Option<StoreError>>,
+    /// What the start ends with after one of the tasks.
+    last: Mutex<Option<Ending>>,
 }
 
 impl<'a> Progress<'a> {
@@ -147,6 +160,7 @@ impl<'a> Progress<'a> {
             is_lease_lost: AtomicBool::new(false),
             is_cut_short: AtomicBool::new(false),
             error: Mutex::new(None),
+            last: Mutex::new(None),
         }
     }
 
@@ -199,7 +213,14 @@ impl<'a> Progress<'a> {
         if is_late {
             self.is_cut_short.store(true, Ordering::Relaxed);
         }
-        is_late || self.is_lease_lost.load(Ordering::Relaxed) || self.failure().is_some()
+        is_late
+            || self.is_lease_lost.load(Ordering::Relaxed)
+            || self.failure().is_some()
+            || self.last().is_some()
+    }
+
+    fn last(&self) -> std::sync::MutexGuard<'_, Option<Ending>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn failure(&self) -> std::sync::MutexGuard<'_, Option<StoreError>> {
@@ -211,12 +232,17 @@ impl<'a> Progress<'a> {
             .error
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
-        let end = match error {
+        let last = self
+            .last
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        let end = match (error, last) {
             _ if self.is_lease_lost.into_inner() => End::LeaseLost,
-            Some(error) => End::Store(error),
-            None if is_stopped => End::Stopped,
-            None if self.is_cut_short.into_inner() => End::CutShort,
-            None => End::Exhausted,
+            (_, Some(last)) if !is_stopped => End::Last(last),
+            (Some(error), _) => End::Store(error),
+            (None, _) if is_stopped => End::Stopped,
+            (None, _) if self.is_cut_short.into_inner() => End::CutShort,
+            (None, _) => End::Exhausted,
         };
         Drained {
             done: self.done.into_inner(),
@@ -489,8 +515,11 @@ fn run_one(
     match flow {
         ControlFlow::Continue(_) => ControlFlow::Continue(()),
         ControlFlow::Break(ending) => {
-            if ending == Ending::LockLost {
-                progress.is_lease_lost.store(true, Ordering::Relaxed);
+            match ending {
+                Ending::LockLost => progress.is_lease_lost.store(true, Ordering::Relaxed),
+                ending => {
+                    progress.last().get_or_insert(ending);
+                }
             }
             ControlFlow::Break(())
         }

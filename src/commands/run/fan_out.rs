@@ -59,6 +59,7 @@ pub(super) fn attempt(
     let mut end = end(&verdict);
     end.finish.drained = Some(drained.counts());
     end.is_idle = drained.is_idle();
+    end.last = drained.last();
     end.stopped_by = start
         .signals
         .stop_requested()
@@ -75,6 +76,10 @@ pub(super) fn verdict_of(drained: &Drained, held: &Held) -> Verdict {
     match &drained.end {
         End::LeaseLost => verdict::lock_lost(),
         End::Store(error) => verdict::store_away(error),
+        End::Last(_) => Verdict::interrupted(
+            "not_recorded",
+            "the result of one of them could not be recorded, or what it left not be ended".into(),
+        ),
         End::Stopped => Verdict::interrupted("stopped", "jobrun was told to stop".into()),
         End::Exhausted | End::CutShort if failed > 0 => Verdict::items_failed(done, failed),
         End::CutShort => Verdict::interrupted("max_runtime", "`max_runtime` is over".to_owned()),

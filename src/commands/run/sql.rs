@@ -9,6 +9,7 @@ use super::start::Start;
 use super::verdict::{self, Verdict};
 use crate::domain::job::Sql;
 use crate::domain::lifecycle::Outcome;
+use crate::error::Ending;
 use crate::store::Claimed;
 use crate::store::work::{Effect, Performed, Times, Warrant};
 
@@ -51,7 +52,14 @@ pub(super) fn attempt(
         Ok(Performed::Failed(_)) | Err(_) if held.loss().is_some() => verdict::lock_lost(),
         Ok(Performed::Failed(trouble)) => verdict::of_trouble(&trouble),
         Err(error) if error.is_lock_lost => verdict::lock_lost(),
-        Err(error) => verdict::store_away(&error),
+        Err(error) => {
+            // Tried again at once it would only be the same.
+            return Attempted {
+                last: Some(Ending::Done),
+                stopped_by: start.signals.stop_requested(),
+                ..end(&verdict::store_away(&error))
+            };
+        }
     };
     let stopped = start.signals.stop_requested();
     Attempted {

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::attempt::{self, Record};
 use super::checkpoints::Checkpoints;
-use super::drain::{self, End, Work};
+use super::drain::{self, Work};
 use super::fan_out;
 use super::locks::{self, Held};
 use super::{Patience, say_busy, spooled};
@@ -632,16 +632,12 @@ impl<'a> Start<'a> {
         match record {
             Record::TooLate => ControlFlow::Break(Ending::LockLost),
             _ if verdict.outcome == Outcome::LockLost => ControlFlow::Break(Ending::LockLost),
-            Record::Failed { .. } => ControlFlow::Break(match self.ending() {
-                Ending::Done => Ending::NotRecorded,
-                ending => ending,
-            }),
-            Record::Written { .. } | Record::Early => match is_stopped {
-                Some(signal) => ControlFlow::Break(Ending::Stopped { signal }),
-                None if drained.is_idle() || matches!(drained.end, End::Store(_)) => {
-                    ControlFlow::Break(self.ending())
-                }
-                None => ControlFlow::Continue(()),
+            Record::Failed { .. } => ControlFlow::Break(self.ending_or(Ending::NotRecorded)),
+            Record::Written { .. } | Record::Early => match (is_stopped, drained.last()) {
+                (Some(signal), _) => ControlFlow::Break(Ending::Stopped { signal }),
+                (None, Some(last)) => ControlFlow::Break(self.ending_or(last)),
+                (None, None) if drained.is_idle() => ControlFlow::Break(self.ending()),
+                (None, None) => ControlFlow::Continue(()),
             },
         }
     }
@@ -703,12 +699,9 @@ impl<'a> Start<'a> {
             }
             Record::Early => None,
             Record::TooLate => Some(Ending::LockLost),
-            Record::Failed { .. } => Some(match self.ending() {
-                Ending::Done => Ending::NotRecorded,
-                ending => ending,
-            }),
+            Record::Failed { .. } => Some(self.ending_or(Ending::NotRecorded)),
         };
-        match ending {
+        match ending.or(ended.last.map(|last| self.ending_or(last))) {
             Some(ending) => ControlFlow::Break(ending),
             // Somebody else is at the items that are left.
             None if ended.is_idle && ended.finish.update.status == Status::Pending => {
@@ -845,6 +838,14 @@ impl<'a> Start<'a> {
     /// Whether a task was tried here.
     pub(super) fn has_done_something(&self) -> bool {
         !self.tally.tasks.is_empty()
+    }
+
+    /// How the start ended, by the first task that failed in it, else in that way.
+    fn ending_or(&self, last: Ending) -> Ending {
+        match self.ending() {
+            Ending::Done => last,
+            ending => ending,
+        }
     }
 
     /// How the start ended, by the first task that failed in it.
