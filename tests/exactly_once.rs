@@ -452,6 +452,30 @@ db.commit()'; exit 3";
     );
 }
 
+#[test]
+fn a_run_whose_task_was_marked_before_its_jobrun_died_is_lost() {
+    let serve = "import os, sqlite3, time
+db = sqlite3.connect('jobrun.db')
+db.execute('INSERT INTO jobrun_complete (token) VALUES (?)', (os.environ['JOBRUN_TOKEN'],))
+db.commit()
+open('marked', 'w').write('x\\n')
+time.sleep(60)";
+    let items = "items = \"SELECT id FROM accounts WHERE opened_at < :slot\"";
+    let keys = format!("{ONE_SLOT}\n{items}\ncommand = ['python3', 'serve.py']");
+    let bank = bank::sqlite(1, &keys);
+    bank.write("serve.py", serve);
+    let running = bank.start("run j");
+    bank.wait_for_lines("marked", 1);
+    running.kill();
+    bank.wait_until_nothing_lives();
+    bank.run("run j").exits(0);
+    assert!(bank.tasks().iter().all(|status| status == "succeeded"));
+    assert_eq!(
+        bank.query::<String>("SELECT key || ' ' || outcome FROM jobrun_run ORDER BY seq"),
+        [" lost", "1 lost", " succeeded"]
+    );
+}
+
 // Q08
 #[test]
 fn an_older_attempt_can_neither_mark_its_task_nor_keep_what_it_did() {

@@ -9,7 +9,7 @@ use super::{Patience, Signals};
 use crate::config::{self, Config, Surroundings};
 use crate::domain::lifecycle::{Outcome, Status};
 use crate::domain::schedule::Instant;
-use crate::error::{Ending, Error};
+use crate::error::{Ending, Error, Failure};
 use crate::store::failing::{Failing, Fault};
 use crate::store::postgres::testing::cluster;
 use crate::store::{self, Run, SlotTask, Store, Which};
@@ -374,7 +374,10 @@ fn each_call_of_sql_fails(faults: &[Fault], bench: &dyn Fn(&str) -> Option<(Benc
                 assert!(
                     matches!(
                         ended,
-                        Ok(Ending::Done | Ending::NotRecorded) | Err(Error::Store(_))
+                        Ok(Ending::Done
+                            | Ending::NotRecorded
+                            | Ending::Failed(Failure::NotStarted))
+                            | Err(Error::Store(_))
                     ),
                     "{place}: {ended:?}"
                 );

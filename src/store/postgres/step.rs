@@ -258,6 +258,9 @@ fn claim(session: &mut Session, step: &Step, task: Task) -> Answer<Claimed> {
     let sql = "WITH lost AS (UPDATE jobrun.run SET outcome = 'lost', reason = 'runner_died', finished_at = $3
                    WHERE job = $1 AND outcome = 'running' AND drain IS NULL AND coalesce(lease, '') <> ALL ($13)
                      AND started_at <= $14),
+               lost_items AS (UPDATE jobrun.run SET outcome = 'lost', reason = 'runner_died', finished_at = $3
+                   WHERE job = $1 AND outcome = 'running' AND drain IS NOT NULL AND coalesce(lease, '') <> ALL ($13)
+                     AND started_at <= $14),
                lease AS (UPDATE jobrun.lease SET run_id = $2 WHERE name = $1 AND holder = $4 RETURNING fence),
                task AS (UPDATE jobrun.task SET status = 'running', runs = runs + 1, claim_token = $5, claim_lease = $6,
                    first_tried_at = coalesce(first_tried_at, $3) WHERE id = $7 RETURNING id, slot, key)
@@ -331,6 +334,9 @@ fn drain(session: &mut Session, step: &Step) -> Answer<Drain> {
 fn insert_drain(session: &mut Session, step: &Step, of: Option<&Claimed>) -> Answer<i64> {
     let sql = "WITH lost AS (UPDATE jobrun.run SET outcome = 'lost', reason = 'runner_died', finished_at = $3
                    WHERE job = $1 AND outcome = 'running' AND drain IS NULL AND coalesce(lease, '') <> ALL ($13)
+                     AND started_at <= $14),
+               lost_items AS (UPDATE jobrun.run SET outcome = 'lost', reason = 'runner_died', finished_at = $3
+                   WHERE job = $1 AND outcome = 'running' AND drain IS NOT NULL AND coalesce(lease, '') <> ALL ($13)
                      AND started_at <= $14),
                lease AS (UPDATE jobrun.lease SET run_id = $2 WHERE name = $1 AND holder = $4 RETURNING fence)
                INSERT INTO jobrun.run (id, job, task_id, slot, attempt, trigger, outcome, started_at, host, pid, tz_version,

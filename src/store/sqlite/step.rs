@@ -279,17 +279,20 @@ fn drain(db: &Connection, step: &Step, file: &str) -> rusqlite::Result<Drain> {
 /// it is running is not.
 fn lose_others(db: &Connection, step: &Step) -> rusqlite::Result<()> {
     let living = serde_json::to_string(&step.look.living).unwrap_or_default();
+    let values = params![step.look.job, ms(step.now), living, ms(step.gone_before())];
     db.prepare_cached(
         "UPDATE jobrun_run SET outcome = 'lost', reason = 'runner_died', finished_at = ?2
          WHERE job = ?1 AND outcome = 'running' AND drain IS NULL AND coalesce(lease, '') NOT IN (SELECT value FROM json_each(?3))
            AND started_at <= ?4",
     )?
-    .execute(params![
-        step.look.job,
-        ms(step.now),
-        living,
-        ms(step.gone_before())
-    ])?;
+    .execute(values)?;
+    // Runs of single items have an index of their own.
+    db.prepare_cached(
+        "UPDATE jobrun_run SET outcome = 'lost', reason = 'runner_died', finished_at = ?2
+         WHERE job = ?1 AND outcome = 'running' AND drain IS NOT NULL
+           AND coalesce(lease, '') NOT IN (SELECT value FROM json_each(?3)) AND started_at <= ?4",
+    )?
+    .execute(values)?;
     Ok(())
 }
 
