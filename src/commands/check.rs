@@ -312,7 +312,7 @@ fn text(config: &Config, jobs: &[Checked], is_missing: bool, server: Option<&str
     for job in jobs {
         let when = match (&job.schedule, &job.timezone) {
             (Some(schedule), Some(zone)) => format!("{} {zone}", schedule.join(", ")),
-            _ => "no schedule: runs by hand".to_owned(),
+            _ => "no schedule: runs by hand, and does what is enqueued".to_owned(),
         };
         let disabled = if job.enabled {
             ""

@@ -35,6 +35,8 @@ struct Order<'a> {
 /// What came of it.
 #[derive(Debug, Default)]
 struct Tally {
+    /// Known ones that are running, and were to be done once more.
+    busy: u64,
     enqueued: u64,
     known: u64,
     /// Where the task stands that was given last.
@@ -74,6 +76,14 @@ pub fn enqueue(config: &Config, args: &cli::Enqueue) -> Result<Ending, Error> {
         None => of_input(&order, store.as_mut(), &mut tally)?,
     }
     answer(&order, args, &tally)?;
+    if tally.busy > 0 {
+        let busy = text::count(tally.busy, "task");
+        let message = format!(
+            "{busy} of job `{}` running, and not made once more",
+            job.name
+        );
+        return Err(Error::no(message).hint("do that again when it is over: `jobrun status`"));
+    }
     Ok(Ending::Done)
 }
 
@@ -115,6 +125,8 @@ impl Order<'_> {
                 tally.enqueued += 1;
             } else {
                 tally.known += 1;
+                let is_busy = self.again && enqueued.status == Status::Running;
+                tally.busy += u64::from(is_busy);
             }
             tally.last = Some(enqueued.status);
         }
@@ -225,6 +237,7 @@ fn answer(order: &Order<'_>, args: &cli::Enqueue, tally: &Tally) -> Result<(), E
     }
     let line = match (&args.key, last) {
         (Some(key), Some(status)) if tally.known > 0 => {
+            let key = text::printable(key);
             format!("task `{key}` is known already: {status}\n")
         }
         (Some(_) | None, _) => format!("{}\n", said(tally)),

@@ -17,6 +17,11 @@ pub fn write(kept: &Kept) -> String {
     serde_json::json!(pieces.collect::<Vec<_>>()).to_string()
 }
 
+/// The index of so many bytes that all went to standard error.
+pub fn of_stderr(length: usize) -> String {
+    serde_json::json!([["stderr", length]]).to_string()
+}
+
 /// Takes kept output apart again. Bytes that the index does not account for are taken for stdout: what was written
 /// matters more than where to.
 pub fn read<'a>(index: &str, bytes: &'a [u8]) -> Vec<Piece<'a>> {

@@ -91,6 +91,19 @@ pub enum Output {
 }
 
 impl Job {
+    /// Whether its work is about the key of a task, so that it cannot be done without one.
+    pub fn needs_key(&self) -> bool {
+        let names_key = |text: &String| text.contains("{key}") || text.contains("{payload}");
+        match &self.work {
+            Work::Sql(sql) => [Parameter::Key, Parameter::Keys, Parameter::Payload]
+                .iter()
+                .any(|parameter| sql.script.uses(*parameter)),
+            Work::Command(words) => words.iter().any(names_key),
+            // Braces are a shell's own; it has them as variables.
+            Work::Shell(_) => false,
+        }
+    }
+
     /// Its slots after `t` on days that are not excluded, oldest first; none without a schedule. Ends early if so many
     /// in a row are excluded that nothing else is to be expected.
     pub fn slots_after(&self, t: Instant) -> impl Iterator<Item = Slot> + '_ {

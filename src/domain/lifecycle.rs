@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use chrono::TimeDelta;
+use chrono::{DurationRound as _, TimeDelta};
 
 use super::job::{Job, OnInterrupted};
 use super::schedule::Instant;
@@ -217,6 +217,9 @@ pub fn after(job: &Job, task: &Task, end: &End<'_>) -> Update {
             match delay {
                 Some(delay) if !is_manual || *delay <= job.retry.wait => {
                     update.due_at = end.at + *delay;
+                    if task.is_item() {
+                        update.due_at = next_second(update.due_at);
+                    }
                 }
                 Some(_) | None => fail(&mut update, end.reason.unwrap_or(end.outcome.word())),
             }
@@ -233,6 +236,12 @@ pub fn after(job: &Job, task: &Task, end: &End<'_>) -> Update {
         }
     }
     update
+}
+
+/// The next whole second: many tasks that failed together are due together, and one run does them.
+fn next_second(at: Instant) -> Instant {
+    let rounded = at.duration_round_up(TimeDelta::seconds(1));
+    rounded.unwrap_or(at)
 }
 
 /// Whether an interruption has left nothing half-done: SQL is rolled back, and of items each is a task of its own.
@@ -391,6 +400,18 @@ mod tests {
         let update = after(&job, &task, Outcome::Interrupted, None, now());
         assert_eq!(update.status, Status::Failed);
         assert_eq!(update.reason.as_deref(), Some("interrupted_limit"));
+    }
+
+    #[test]
+    fn many_that_failed_together_are_due_together() {
+        let mut job = job("* * * * *", "UTC");
+        job.retry.delays = vec![Duration::from_secs(60)];
+        let mut task = task(1, now());
+        let end = now() + TimeDelta::milliseconds(250);
+        let failed = |task: &Task| after(&job, task, Outcome::Failed, None, end).due_at;
+        assert_eq!(failed(&task), end + TimeDelta::seconds(60));
+        task.key = "7".into();
+        assert_eq!(failed(&task), now() + TimeDelta::seconds(61));
     }
 
     #[test]

@@ -184,7 +184,7 @@ impl Planned<'_> {
         }
         if let Some(first) = self.ad_hoc {
             let since = short(first.due_at);
-            let key = &first.key;
+            let key = text::printable(&first.key);
             let _ = writeln!(
                 out,
                 "  would do the ad-hoc tasks that are due, first `{key}` (since {since})"

@@ -137,10 +137,11 @@ fn zone(job: &Job) -> Option<&Zone> {
 pub fn task_name(job: &Job, task: &Task) -> String {
     match task.slot {
         Some(slot) if task.is_item() => {
-            format!("slot {} item `{}`", text::short(zone(job), slot), task.key)
+            let key = text::printable(&task.key);
+            format!("slot {} item `{key}`", text::short(zone(job), slot))
         }
         Some(slot) => format!("slot {}", text::short(zone(job), slot)),
-        None if task.is_item() => format!("task `{}`", task.key),
+        None if task.is_item() => format!("task `{}`", text::printable(&task.key)),
         None => "manual run".to_owned(),
     }
 }
@@ -269,10 +270,10 @@ pub fn say_nothing_due(job: &Job, next: Option<Instant>) {
         None => "it has no schedule".to_owned(),
     };
     let name = &job.name;
-    // Items are of a slot.
-    let by_hand = match job.items {
-        Some(_) => String::new(),
-        None => format!("; `jobrun run {name} --now` runs it all the same"),
+    let by_hand = if job.items.is_some() || job.needs_key() {
+        String::new()
+    } else {
+        format!("; `jobrun run {name} --now` runs it all the same")
     };
     tracing::info!(job = name, "has nothing due: {next}{by_hand}");
 }

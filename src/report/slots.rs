@@ -314,7 +314,7 @@ impl History {
             headings.insert(KEY_AT, "KEY");
             for (row, run) in rows.iter_mut().zip(&self.runs) {
                 let key = run.drain.as_ref().map_or("", |_| run.key.as_str());
-                row.insert(KEY_AT, key.to_owned().into());
+                row.insert(KEY_AT, text::printable(key).into_owned().into());
             }
         }
         table(&headings, &rows, is_coloured)

@@ -9,6 +9,21 @@ pub fn utc(at: Instant) -> String {
     at.to_rfc3339_opts(SecondsFormat::AutoSi, true)
 }
 
+/// What others have chosen, without what would move a terminal's cursor or break a line.
+pub fn printable(text: &str) -> std::borrow::Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return text.into();
+    }
+    let shown = text.chars().map(|c| {
+        if c.is_control() {
+            c.escape_default().to_string()
+        } else {
+            c.to_string()
+        }
+    });
+    shown.collect::<String>().into()
+}
+
 /// `2026-11-30T00:00:00+08:00`.
 pub fn local(zone: &Zone, at: Instant) -> String {
     zone.local(at).to_rfc3339_opts(SecondsFormat::AutoSi, false)

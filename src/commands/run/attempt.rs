@@ -460,6 +460,15 @@ pub(super) fn over(
     over
 }
 
+/// Keeps what is told of single tasks as what the run wrote to standard error.
+pub(super) fn keep(finish: &mut Finish, told: &str) {
+    if !told.is_empty() {
+        finish.output_index = output_index::of_stderr(told.len());
+        finish.bytes = (0, told.len() as u64);
+        finish.output = told.as_bytes().to_vec();
+    }
+}
+
 /// Says how a run ended, last, and what became of its record.
 pub(super) fn say(job: &Job, claimed: &Claimed, finish: &Finish, record: &Record) {
     let run = claimed.run.as_str();

@@ -1,5 +1,6 @@
 //! Working off many tasks: the items of a slot, or ad-hoc ones, some at a time.
 
+use std::fmt::Write as _;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -17,6 +18,7 @@ use super::verdict;
 use crate::domain::job::{Job, Runners, Scope};
 use crate::domain::lifecycle;
 use crate::domain::schedule::Instant;
+use crate::domain::state::Task;
 use crate::error::{Ending, Error};
 use crate::report;
 use crate::store::work::{
@@ -26,6 +28,8 @@ use crate::store::{self, Claimed, Drain, Store, StoreError};
 
 /// Failures of single tasks that are told one by one; the rest is only counted.
 const FAILURES_TOLD: u64 = 20;
+/// After so many bytes no more of them is kept with the run; each task keeps its own error.
+const TOLD_BYTES: usize = 64 << 10;
 /// The longest sleep between two looks whether to go on, while a rate is kept.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -76,6 +80,8 @@ pub(super) struct Drained {
     /// That said "not yet".
     pub(super) snoozed: u64,
     pub(super) end: End,
+    /// What is kept of the failures of single tasks, a line each.
+    pub(super) told: String,
     is_shared: bool,
 }
 
@@ -136,6 +142,8 @@ struct Progress<'a> {
     is_lease_lost: AtomicBool,
     is_cut_short: AtomicBool,
     error: Mutex<Option<StoreError>>,
+    /// What is kept of the failures of single tasks.
+    told: Mutex<String>,
     /// What the start ends with after one of the tasks.
     last: Mutex<Option<Ending>>,
 }
@@ -160,6 +168,7 @@ impl<'a> Progress<'a> {
             is_lease_lost: AtomicBool::new(false),
             is_cut_short: AtomicBool::new(false),
             error: Mutex::new(None),
+            told: Mutex::new(String::new()),
             last: Mutex::new(None),
         }
     }
@@ -249,6 +258,10 @@ impl<'a> Progress<'a> {
             failed: self.failed.into_inner(),
             snoozed: self.snoozed.into_inner(),
             end,
+            told: self
+                .told
+                .into_inner()
+                .unwrap_or_else(PoisonError::into_inner),
             is_shared: self.work.warrant.fence.is_none(),
         }
     }
@@ -390,6 +403,15 @@ impl Progress<'_> {
         }
     }
 
+    /// Keeps a line about a task that failed, with the run that worked it off.
+    fn keep(&self, task: &Task, error: &str) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() < TOLD_BYTES {
+            let name = report::run::task_name(self.job, task);
+            let _ = writeln!(told, "{name} failed: {error}");
+        }
+    }
+
     /// Records that a task was not done.
     fn miss(&self, store: &mut dyn Store, id: i64, trouble: &Trouble) -> Result<(), StoreError> {
         let Some(task) = store.task(id)? else {
@@ -408,6 +430,7 @@ impl Progress<'_> {
         if !store.miss(&miss)? {
             return Ok(());
         }
+        self.keep(&task, &miss.error);
         let before = self.failed.fetch_add(1, Ordering::Relaxed);
         if before < FAILURES_TOLD {
             report::run::say_missed(self.job, &self.work.warrant.run, &task, &miss);
@@ -502,7 +525,13 @@ fn run_one(
     claimed: &Claimed,
     progress: &Progress<'_>,
 ) -> ControlFlow<()> {
-    let (flow, came) = start.attempt_item(held, claimed);
+    let (flow, came, error) = start.attempt_item(held, claimed);
+    if let (Came::Failed, Some(error)) = (came, error) {
+        progress.keep(
+            &claimed.task,
+            &format!("{error} (jobrun logs {})", claimed.run),
+        );
+    }
     let counter = match came {
         Came::Done => Some(&progress.done),
         Came::Failed => Some(&progress.failed),

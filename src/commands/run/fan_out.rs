@@ -58,6 +58,7 @@ pub(super) fn attempt(
     let verdict = verdict_of(&drained, held);
     let mut end = end(&verdict);
     end.finish.drained = Some(drained.counts());
+    attempt::keep(&mut end.finish, &drained.told);
     end.is_idle = drained.is_idle();
     end.last = drained.last();
     end.stopped_by = start

@@ -76,6 +76,21 @@ pub fn run(config: &Config, args: &cli::Run, globals: &[String]) -> Result<Endin
     }
 }
 
+/// A run by hand has neither items nor a key of its own.
+fn refuse_without_key(job: &Job) -> Result<(), Error> {
+    let name = &job.name;
+    if job.items.is_some() {
+        let message = format!("`--now`: job `{name}` works off the items of a slot");
+        return Err(Error::usage(message, "`--slot TIME` runs one slot"));
+    }
+    if job.needs_key() {
+        let message = format!("`--now`: job `{name}` does tasks, each with a key");
+        let hint = format!("`jobrun enqueue {name} KEY` makes one, `jobrun run {name}` does it");
+        return Err(Error::usage(message, hint));
+    }
+    Ok(())
+}
+
 fn read_wait(typed: &str) -> Result<Duration, Error> {
     values::duration(typed).map_err(|why| {
         Error::usage(
@@ -125,9 +140,8 @@ fn start_one(
     };
     let shard = args.shard.as_deref();
     let shard = shard.map(|text| shard::read(text, job)).transpose()?;
-    if args.now && job.items.is_some() {
-        let message = format!("`--now`: job `{}` works off the items of a slot", job.name);
-        return Err(Error::usage(message, "`--slot TIME` runs one slot"));
+    if args.now {
+        refuse_without_key(job)?;
     }
     let slot = args
         .slot

@@ -90,6 +90,8 @@ pub(super) struct Tally {
     pub(super) tasks: Vec<(i64, Option<Failure>)>,
     /// What the newest run came to.
     pub(super) last: Came,
+    /// What went wrong in it.
+    pub(super) last_error: Option<String>,
 }
 
 /// What a run came to, for who counts.
@@ -164,7 +166,7 @@ enum Shared {
 }
 
 /// How long a start waits for others who are at all that is left.
-const OTHERS_WAIT: std::time::Duration = std::time::Duration::from_secs(30);
+const OTHERS_WAIT: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// The same where nobody is at anything: somebody may be about to begin.
 const NOBODY_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
@@ -608,9 +610,9 @@ impl<'a> Start<'a> {
         &mut self,
         held: &mut Held,
         claimed: &Claimed,
-    ) -> (ControlFlow<Ending, Status>, Came) {
+    ) -> (ControlFlow<Ending, Status>, Came, Option<String>) {
         let flow = self.attempt(held, claimed);
-        (flow, self.tally.last)
+        (flow, self.tally.last, self.tally.last_error.take())
     }
 
     /// Works off ad-hoc tasks; the ending of the start if it ends with it.
@@ -622,6 +624,7 @@ impl<'a> Start<'a> {
         let verdict = fan_out::verdict_of(&drained, held);
         let mut finish = attempt::of_drain(drain, &verdict, began);
         finish.drained = Some(drained.counts());
+        attempt::keep(&mut finish, &drained.told);
         let record = attempt::record(self, &finish, None);
         attempt::say_drained(self.job, &finish, &record);
         self.tally.count_drained(self.job, &finish, verdict.failure);
@@ -725,7 +728,9 @@ impl<'a> Start<'a> {
 
     /// Passes on what was kept of the output of a run that did not succeed, if that was asked for.
     fn replay(&self, claimed: &Claimed, finish: &Finish) {
+        // What failed of many was told one by one.
         if self.is_replayed
+            && finish.drained.is_none()
             && finish.update.status != Status::Succeeded
             && finish.outcome != Outcome::Snoozed
         {
@@ -748,6 +753,7 @@ impl<'a> Start<'a> {
             | Outcome::LockLost => tally.failed += 1,
         }
         tally.last = Came::of(finish);
+        tally.last_error.clone_from(&finish.last_error);
         // The run of the many counts for each of them.
         let is_item = claimed.task.is_item();
         match tally
@@ -777,7 +783,17 @@ impl<'a> Start<'a> {
             return Ok(Some(Worked::Done));
         }
         if what == Awaited::Others {
+            // The rest of the keys is for other shares.
+            if self.shard.is_some() {
+                return Ok(Some(Worked::Done));
+            }
+            // One that died meanwhile has left what it was at.
+            self.look_who_lives()?;
+            let is_first = self.others_since.is_none();
             let since = *self.others_since.get_or_insert_with(Moment::now);
+            if is_first {
+                tracing::debug!(job = self.job.name, "waits for what others are at");
+            }
             let longest = if self.living.is_empty() {
                 NOBODY_WAIT
             } else {
@@ -794,15 +810,17 @@ impl<'a> Start<'a> {
         }
         let zone = self.job.zone.as_ref();
         let what = match what {
-            Awaited::Retry => "for the retry at",
-            Awaited::Jitter | Awaited::Slot => "for the slot at",
-            Awaited::Others => "for others until",
+            Awaited::Retry => Some("for the retry at"),
+            Awaited::Jitter | Awaited::Slot => Some("for the slot at"),
+            Awaited::Others => None,
         };
-        tracing::debug!(
-            job = self.job.name,
-            "waits {what} {}",
-            text::short(zone, until)
-        );
+        if let Some(what) = what {
+            tracing::debug!(
+                job = self.job.name,
+                "waits {what} {}",
+                text::short(zone, until)
+            );
+        }
         let now = self.store.now()?;
         self.announce(held, None, now);
         let left = (until - now).to_std().unwrap_or_default();
