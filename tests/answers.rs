@@ -399,6 +399,8 @@ fn a_start_tells_each_task_and_a_summary_as_json() {
             "exit_code",
             "signal",
             "reason",
+            "items_done",
+            "items_failed",
             "started_at",
             "finished_at",
             "duration_ms",

@@ -201,8 +201,8 @@ fn tasks_are_enqueued_while_the_job_runs() {
         .answers(&["1 task enqueued"]);
     scenario
         .run("enqueue j a --again")
-        .exits(0)
-        .answers(&["task `a` is known already: running"]);
+        .exits(1)
+        .says(&["running, and not made once more"]);
     scenario
         .run("retry j --key a")
         .exits(1)
