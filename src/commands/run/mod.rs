@@ -9,12 +9,14 @@ mod fan_out;
 mod locks;
 mod look;
 mod many;
+mod many_tasks;
 mod rate;
 mod shard;
 mod slot;
 mod spooled;
 mod sql;
 mod start;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod verdict;

@@ -7,9 +7,9 @@ use uuid::Uuid;
 
 use super::attempt::{self, Record};
 use super::checkpoints::Checkpoints;
-use super::drain::{self, Work};
-use super::fan_out;
 use super::locks::{self, Held};
+use super::many_tasks::Shared;
+use super::tally::Tally;
 use super::{Patience, say_busy, spooled};
 use crate::commands::{environment, output_index, process_names};
 use crate::config::Config;
@@ -24,7 +24,7 @@ use crate::report;
 use crate::report::text;
 use crate::store::spool::Spool;
 use crate::store::work::Shard;
-use crate::store::{self, Claimed, Drain, Event, Finish, Position, Runner, SHARED, Store};
+use crate::store::{Claimed, Event, Finish, Position, Runner, SHARED, Store};
 
 /// A start of a job.
 pub(super) struct Start<'a> {
@@ -38,7 +38,7 @@ pub(super) struct Start<'a> {
     /// This process, from when it holds the lock.
     me: Option<Holder>,
     pub(super) spool: Spool,
-    is_json: bool,
+    pub(super) is_json: bool,
     /// Kept output is passed on after a run that did not succeed.
     is_replayed: bool,
     pub(super) began: Moment,
@@ -51,98 +51,10 @@ pub(super) struct Start<'a> {
     /// Where the job stood when it was last asked for.
     pub(super) position: Position,
     /// Since when others have been at all that was left.
-    others_since: Option<Moment>,
+    pub(super) others_since: Option<Moment>,
     /// Who else shares the job's work, and lives.
     pub(super) living: Vec<String>,
     pub(super) tally: Tally,
-}
-
-/// What it takes to work off tasks of a start in another thread.
-pub(super) struct Seed<'a> {
-    config: &'a Config,
-    job: &'a Job,
-    signals: &'a Signals,
-    is_json: bool,
-    runner: Runner,
-}
-
-impl<'a> Seed<'a> {
-    /// A start of the same process, with a store of its own.
-    pub(super) fn grow(self) -> Result<Start<'a>, Error> {
-        let store = store::open_until(&self.config.store, self.signals.watch())?;
-        let mut start = Start::new(self.config, self.job, store, self.signals, self.is_json);
-        start.runner = self.runner;
-        Ok(start)
-    }
-}
-
-/// What a start did so far.
-#[derive(Default)]
-pub(super) struct Tally {
-    pub(super) succeeded: u64,
-    pub(super) failed: u64,
-    pub(super) skipped: u64,
-    pub(super) owed: u64,
-    pub(super) is_busy: bool,
-    /// Slots of `catch_up = "each"` taken.
-    pub(super) slots: u32,
-    /// How each task that was tried last ended here, in the order of their first try.
-    pub(super) tasks: Vec<(i64, Option<Failure>)>,
-    /// What the newest run came to.
-    pub(super) last: Came,
-    /// What went wrong in it.
-    pub(super) last_error: Option<String>,
-}
-
-/// What a run came to, for who counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Came {
-    /// Its task is done.
-    Done,
-    /// It failed, for now or for good; "not yet" for too long has failed too.
-    Failed,
-    /// It said "not yet".
-    NotYet,
-    /// It had no verdict, and its task is open.
-    #[default]
-    Open,
-}
-
-impl Came {
-    fn of(finish: &Finish) -> Self {
-        match (finish.update.status, finish.outcome) {
-            (Status::Failed, _) | (_, Outcome::Failed | Outcome::TimedOut) => Self::Failed,
-            (_, Outcome::Succeeded) => Self::Done,
-            (_, Outcome::Snoozed) => Self::NotYet,
-            (_, Outcome::Running | Outcome::Interrupted | Outcome::Lost | Outcome::LockLost) => {
-                Self::Open
-            }
-        }
-    }
-}
-
-impl Tally {
-    /// Adds what another thread did.
-    pub(super) fn add(&mut self, other: &Self) {
-        self.succeeded += other.succeeded;
-        self.failed += other.failed;
-    }
-
-    /// Counts a run that worked off ad-hoc tasks: as one task, which is none of the store's. Those with a run each are
-    /// counted by these.
-    fn count_drained(&mut self, job: &Job, finish: &Finish, failure: Option<Failure>) {
-        /// The store numbers tasks from 1.
-        const AD_HOC: i64 = 0;
-        if job.work.sql().is_some() {
-            let drained = finish.drained.unwrap_or_default();
-            self.succeeded += drained.done;
-            self.failed += drained.failed;
-        }
-        match self.tasks.iter_mut().find(|(task, _)| *task == AD_HOC) {
-            Some((_, last)) => *last = last.or(failure),
-            None => self.tasks.push((AD_HOC, failure)),
-        }
-    }
 }
 
 /// How the work under one hold of the lock ended.
@@ -155,14 +67,6 @@ enum Worked {
     Later(std::time::Duration),
     /// What others may be at as well is worked off without the lock.
     Shared(Shared),
-}
-
-/// Work that several processes may be at.
-enum Shared {
-    /// The items of a slot.
-    Slot(Box<Claimed>),
-    /// Ad-hoc tasks.
-    AdHoc(Drain),
 }
 
 /// How long a start waits for others who are at all that is left.
@@ -216,17 +120,6 @@ impl<'a> Start<'a> {
             others_since: None,
             living: Vec::new(),
             tally: Tally::default(),
-        }
-    }
-
-    /// What it takes to work off tasks of this start in another thread.
-    pub(super) fn seed(&self) -> Seed<'a> {
-        Seed {
-            config: self.config,
-            job: self.job,
-            signals: self.signals,
-            is_json: self.is_json,
-            runner: self.runner.clone(),
         }
     }
 
@@ -412,25 +305,8 @@ impl<'a> Start<'a> {
         living.is_empty()
     }
 
-    /// Works off what others may be at as well, under a lease of this process alone.
-    fn work_off_shared(&mut self, shared: &Shared) -> Result<ControlFlow<Ending>, Error> {
-        let Some(mut held) = locks::of_runner(self)? else {
-            return Ok(ControlFlow::Break(self.stopped()));
-        };
-        self.others_since = None;
-        let flow = match shared {
-            Shared::AdHoc(drain) => self.work_off_ad_hoc(&mut held, drain),
-            Shared::Slot(claimed) => match self.attempt(&mut held, claimed) {
-                ControlFlow::Break(ending) => ControlFlow::Break(ending),
-                ControlFlow::Continue(_) => ControlFlow::Continue(()),
-            },
-        };
-        held.release();
-        Ok(flow)
-    }
-
     /// Says in the locks what they are held for.
-    fn announce(&self, held: &mut Held, run: Option<String>, since: Instant) {
+    pub(super) fn announce(&self, held: &mut Held, run: Option<String>, since: Instant) {
         if let Some(me) = &self.me {
             held.announce(&me.at(run, text::utc(since)));
         }
@@ -598,55 +474,19 @@ impl<'a> Start<'a> {
         self.signals.stop_requested().map(|_| self.stopped())
     }
 
-    fn stopped(&self) -> Ending {
+    pub(super) fn stopped(&self) -> Ending {
         match self.signals.stop_requested() {
             Some(signal) => Ending::Stopped { signal },
             None => self.ending(),
         }
     }
 
-    /// One of many tasks that a command is run for: where it leaves it, or the ending of the start; and what it came to.
-    pub(super) fn attempt_item(
+    /// One run: announced, supervised, recorded. Where it leaves its task, or the ending of the start if it ends with it.
+    pub(super) fn attempt(
         &mut self,
         held: &mut Held,
         claimed: &Claimed,
-    ) -> (ControlFlow<Ending, Status>, Came, Option<String>) {
-        let flow = self.attempt(held, claimed);
-        (flow, self.tally.last, self.tally.last_error.take())
-    }
-
-    /// Works off ad-hoc tasks; the ending of the start if it ends with it.
-    fn work_off_ad_hoc(&mut self, held: &mut Held, drain: &Drain) -> ControlFlow<Ending> {
-        self.announce(held, Some(drain.run.clone()), drain.started_at);
-        self.store.settle();
-        let (work, began) = (Work::of_drain(self, drain), Moment::now());
-        let drained = drain::work_off(self, held, &work);
-        let verdict = fan_out::verdict_of(&drained, held);
-        let mut finish = attempt::of_drain(drain, &verdict, began);
-        finish.drained = Some(drained.counts());
-        attempt::keep(&mut finish, &drained.told);
-        let record = attempt::record(self, &finish, None);
-        attempt::say_drained(self.job, &finish, &record);
-        self.tally.count_drained(self.job, &finish, verdict.failure);
-        if self.is_json {
-            report::progress(&report::run::Drained::of(self.job, drain, &finish));
-        }
-        let is_stopped = self.signals.stop_requested();
-        match record {
-            Record::TooLate => ControlFlow::Break(Ending::LockLost),
-            _ if verdict.outcome == Outcome::LockLost => ControlFlow::Break(Ending::LockLost),
-            Record::Failed { .. } => ControlFlow::Break(self.ending_or(Ending::NotRecorded)),
-            Record::Written { .. } | Record::Early => match (is_stopped, drained.last()) {
-                (Some(signal), _) => ControlFlow::Break(Ending::Stopped { signal }),
-                (None, Some(last)) => ControlFlow::Break(self.ending_or(last)),
-                (None, None) if drained.is_idle() => ControlFlow::Break(self.ending()),
-                (None, None) => ControlFlow::Continue(()),
-            },
-        }
-    }
-
-    /// One run: announced, supervised, recorded. Where it leaves its task, or the ending of the start if it ends with it.
-    fn attempt(&mut self, held: &mut Held, claimed: &Claimed) -> ControlFlow<Ending, Status> {
+    ) -> ControlFlow<Ending, Status> {
         self.announce(held, Some(claimed.run.clone()), claimed.started_at);
         report::run::say_started(self.job, claimed, claimed.started_at);
         let mut ended = attempt::work_on(self, held, claimed);
@@ -740,32 +580,7 @@ impl<'a> Start<'a> {
     }
 
     fn count(&mut self, claimed: &Claimed, finish: &Finish, failure: Option<Failure>) {
-        let tally = &mut self.tally;
-        match finish.outcome {
-            Outcome::Succeeded => tally.succeeded += 1,
-            Outcome::Snoozed if finish.update.status == Status::Pending => {}
-            Outcome::Running => {}
-            Outcome::Snoozed
-            | Outcome::Failed
-            | Outcome::TimedOut
-            | Outcome::Interrupted
-            | Outcome::Lost
-            | Outcome::LockLost => tally.failed += 1,
-        }
-        tally.last = Came::of(finish);
-        tally.last_error.clone_from(&finish.last_error);
-        // The run of the many counts for each of them.
-        let is_item = claimed.task.is_item();
-        match tally
-            .tasks
-            .iter_mut()
-            .filter(|_| !is_item)
-            .find(|(task, _)| *task == claimed.task.id)
-        {
-            Some((_, last)) => *last = failure,
-            None if is_item => {}
-            None => tally.tasks.push((claimed.task.id, failure)),
-        }
+        self.tally.count(claimed, finish, failure);
         if self.is_json {
             report::progress(&report::run::Finished::of(self.job, claimed, finish));
         }
@@ -859,7 +674,7 @@ impl<'a> Start<'a> {
     }
 
     /// How the start ended, by the first task that failed in it, else in that way.
-    fn ending_or(&self, last: Ending) -> Ending {
+    pub(super) fn ending_or(&self, last: Ending) -> Ending {
         match self.ending() {
             Ending::Done => last,
             ending => ending,
