@@ -30,8 +30,9 @@ pub(super) fn finish(session: &mut Session, finish: &Finish, start: &str) -> Ans
 /// Puts the task where the run leads and writes the end of the run; `false` if the attempt is no longer the current one,
 /// or the lease another's.
 fn write(session: &mut Session, finish: &Finish, start: &str) -> Answer<bool> {
-    let sql = "WITH lease AS MATERIALIZED (SELECT FROM jobrun.lease l JOIN jobrun.task t ON t.job = l.name
-                   WHERE t.id = $1 AND (l.fence = $2 OR l.holder = $3) FOR SHARE OF l),
+    // No join: the server would look up all the ways to do one.
+    let sql = "WITH lease AS MATERIALIZED (SELECT FROM jobrun.lease
+                   WHERE name = (SELECT job FROM jobrun.task WHERE id = $1) AND (fence = $2 OR holder = $3) FOR SHARE),
                task AS (UPDATE jobrun.task SET status = $4, reason = $5, due_at = $6, attempts = $7, interruptions = $8,
                    completed_at = $9, last_error = $10, claim_token = NULL, claim_lease = NULL
                    WHERE id = $1 AND claim_token = $11 AND status = 'running' AND EXISTS (SELECT FROM lease) RETURNING id)
