@@ -7,9 +7,9 @@ use support::postgres::{Cluster, Settings};
 
 /// A start with nothing to do: what is there, and where the job stands.
 const NOTHING_DUE: usize = 2;
-/// Until the command of a slot starts: the same, a closer look, the lock, where the job stands now that nobody else moves
-/// it, and in one transaction (begin, hold, look, plan, make the task, claim, commit).
-const BEFORE_THE_COMMAND: usize = 13;
+/// Until the command of a slot starts: the same, the lock, where the job stands now that nobody else moves it, and in one
+/// transaction (begin, hold, look, plan, make the task, claim, commit).
+const BEFORE_THE_COMMAND: usize = 11;
 /// And afterwards: the result, whether others came meanwhile, the lock given back.
 const AFTERWARDS: usize = 4;
 

@@ -137,8 +137,9 @@ impl<'a> Start<'a> {
         if let Some(pause) = &pause {
             report::run::say_paused(self.job, pause);
         }
+        let is_slot_due = pause.is_none() && self.is_slot_due(now);
         // Paused or not: what a dead start left behind is settled.
-        if !has_kept && !self.is_anything_to_do(now, pause.is_some())? {
+        if !has_kept && !is_slot_due && !self.is_anything_to_do(now, pause.is_some())? {
             return Ok(Ending::Done);
         }
         let is_shared = self.job.draining.runners == Runners::Many;
@@ -376,6 +377,22 @@ impl<'a> Start<'a> {
             let next = timetable.after(cursor).next();
             is_in_force && cursor <= now && next.is_none_or(|next| next.at > soon)
         })
+    }
+
+    /// Whether it can be seen from there that a slot is due and nothing stands before it: then a closer look, before the
+    /// one under the lock, would only cost time.
+    fn is_slot_due(&self, now: Instant) -> bool {
+        let (job, position) = (self.job, &self.position);
+        let may_be_held_up = !job.catch_up.after.is_empty() || job.catch_up.depends_on_past;
+        if position.has_open_tasks || may_be_held_up || !job.is_enabled {
+            return false;
+        }
+        let (Some(timetable), Some(cursor)) = (&job.timetable, position.cursor) else {
+            return false;
+        };
+        let is_in_force = position.fingerprint.as_deref() == Some(timetable.fingerprint().as_str());
+        let next = timetable.after(cursor).next();
+        is_in_force && next.is_some_and(|next| next.at <= now)
     }
 
     /// Whether a start would change or wait for anything; else what there is to say of it. Takes no lock, so that a

@@ -131,8 +131,11 @@ fn write_run(session: &mut Session, finish: &Finish, start: &str) -> Answer<bool
 /// Puts the task where the run leads and writes the end of the run; `false` if the attempt is no longer the current one,
 /// or the lease another's.
 fn write(session: &mut Session, finish: &Finish, start: &str) -> Answer<bool> {
-    let first = "WITH lease AS MATERIALIZED (SELECT FROM jobrun.lease l JOIN jobrun.task t ON l.name IN (t.job, t.claim_lease)
-                   WHERE t.id = $18 AND (l.fence = $19 OR l.holder = $20) FOR SHARE OF l),
+    // No join: the server would look up all the ways to do one.
+    let first = "WITH lease AS MATERIALIZED (SELECT FROM jobrun.lease
+                   WHERE name IN ((SELECT job FROM jobrun.task WHERE id = $18),
+                                  (SELECT claim_lease FROM jobrun.task WHERE id = $18))
+                     AND (fence = $19 OR holder = $20) FOR SHARE),
                task AS (UPDATE jobrun.task SET status = $21, reason = $22, due_at = $23, attempts = $24,
                    interruptions = $25, completed_at = $26, last_error = $27, claim_token = NULL, claim_lease = NULL,
                    checkpoint = CASE WHEN $21 = 'succeeded' THEN NULL ELSE checkpoint END

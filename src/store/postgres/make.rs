@@ -1,27 +1,15 @@
 //! Making tasks: of slots, of a slot by hand, of a manual run.
 
-use serde::Serialize;
+use std::collections::BTreeMap;
 
-use super::session::{Answer, Session, flag, json, local, no_row, number, text, time};
+use postgres::types::Type;
+
+use super::session::{Answer, Bound, Session, flag, json, local, no_row, number, text, time};
 use super::state;
 use crate::domain::due::Planned;
-use crate::domain::lifecycle::Trigger;
 use crate::domain::schedule::Instant;
 use crate::domain::state::Task;
 use crate::store::Step;
-
-/// A slot's task as it goes to the server.
-#[derive(Serialize)]
-struct New {
-    place: usize,
-    slot: Instant,
-    nominal: chrono::NaiveDateTime,
-    is_fixed_time: bool,
-    trigger: Trigger,
-    interval_start: Instant,
-    coalesced: u64,
-    due_at: Instant,
-}
 
 /// Makes the tasks of slots, all in one statement; none for a slot that has one already, or whose nominal time has.
 pub(super) fn insert_slots(
@@ -32,49 +20,57 @@ pub(super) fn insert_slots(
     if planned.is_empty() {
         return Ok(Vec::new());
     }
-    let new = planned.iter().enumerate().map(|(place, planned)| New {
-        place,
-        slot: planned.slot.at,
-        nominal: planned.slot.nominal,
-        is_fixed_time: planned.slot.is_fixed,
-        trigger: step.trigger_of(planned),
-        interval_start: planned.interval_start,
-        coalesced: planned.coalesced,
-        due_at: planned.due_at,
-    });
-    let new = serde_json::to_string(&new.collect::<Vec<_>>()).map_err(unwritable)?;
-    // Of times that fall together the earliest is the nominal one: the others are recorded as duplicates.
-    let sql = format!(
-        "WITH new AS MATERIALIZED (
-             SELECT * FROM json_to_recordset($2::json) AS n (place integer, slot timestamptz, nominal timestamp,
-                 is_fixed_time boolean, trigger text, interval_start timestamptz, coalesced bigint, due_at timestamptz)),
-         made AS (
-             INSERT INTO jobrun.task AS t (job, slot, nominal, is_fixed_time, due_at, trigger, interval_start, coalesced,
-                                           created_at)
-             SELECT $1, slot, nominal, is_fixed_time, due_at, trigger, interval_start, coalesced, $3 FROM new ORDER BY slot
-             ON CONFLICT DO NOTHING RETURNING {}),
-         duplicates AS (
-             INSERT INTO jobrun.skip (job, from_slot, to_slot, count, reason, created_at)
-             SELECT $1, slot, slot, 1, 'duplicate', $3 FROM new
-             WHERE NOT EXISTS (SELECT FROM made WHERE made.slot = new.slot)
-               AND NOT EXISTS (SELECT FROM jobrun.task t WHERE t.job = $1 AND t.slot = new.slot AND t.key = '')
-             ORDER BY slot)
-         SELECT new.place, row_to_json(made)::text FROM made JOIN new USING (slot)",
-        state::TASK
-    );
-    let rows = session.query(&sql, &[text(&step.look.job), text(&new), time(&step.now)])?;
-    let mut tasks = vec![None; planned.len()];
-    for row in rows {
-        let place: i32 = row.try_get(0)?;
-        let task = json(row.try_get(1)?)?;
-        if let Some(found) = usize::try_from(place)
-            .ok()
-            .and_then(|place| tasks.get_mut(place))
-        {
-            *found = Some(task);
-        }
+    let sql = "INSERT INTO jobrun.task (job, slot, nominal, is_fixed_time, trigger, interval_start, coalesced, due_at, created_at)
+               SELECT $1, new.*, $9 FROM unnest($2, $3, $4, $5, $6, $7, $8) AS new
+               ON CONFLICT DO NOTHING RETURNING slot, id";
+    let slots = each(planned, |planned| planned.slot.at);
+    let nominal = each(planned, |planned| planned.slot.nominal);
+    let is_fixed = each(planned, |planned| planned.slot.is_fixed);
+    let triggers = each(planned, |planned| step.trigger_of(planned).word());
+    let starts = each(planned, |planned| planned.interval_start);
+    let coalesced = each(planned, |planned| planned.coalesced.cast_signed());
+    let due = each(planned, |planned| planned.due_at);
+    let values: [Bound<'_>; 9] = [
+        text(&step.look.job),
+        (&slots, Type::TIMESTAMPTZ_ARRAY),
+        (&nominal, Type::TIMESTAMP_ARRAY),
+        (&is_fixed, Type::BOOL_ARRAY),
+        (&triggers, Type::TEXT_ARRAY),
+        (&starts, Type::TIMESTAMPTZ_ARRAY),
+        (&coalesced, Type::INT8_ARRAY),
+        (&due, Type::TIMESTAMPTZ_ARRAY),
+        time(&step.now),
+    ];
+    let mut made = BTreeMap::new();
+    for row in session.query(sql, &values)? {
+        made.insert(row.try_get::<_, Instant>(0)?, row.try_get(1)?);
     }
-    Ok(tasks)
+    if made.len() < planned.len() {
+        note_duplicates(session, step, &slots)?;
+    }
+    Ok(each(planned, |planned| {
+        let id = made.get(&planned.slot.at);
+        id.map(|id| step.slot_task(*id, planned))
+    }))
+}
+
+fn each<T>(planned: &[Planned], what: impl Fn(&Planned) -> T) -> Vec<T> {
+    planned.iter().map(what).collect()
+}
+
+/// Of times that fall together the earliest is the nominal one: the others are recorded as duplicates.
+fn note_duplicates(session: &mut Session, step: &Step, slots: &Vec<Instant>) -> Answer<()> {
+    let sql = "INSERT INTO jobrun.skip (job, from_slot, to_slot, count, reason, created_at)
+               SELECT $1, slot, slot, 1, 'duplicate', $3 FROM unnest($2) AS new (slot)
+               WHERE NOT EXISTS (SELECT FROM jobrun.task t WHERE t.job = $1 AND t.slot = new.slot AND t.key = '')
+               ORDER BY slot";
+    let values: [Bound<'_>; 3] = [
+        text(&step.look.job),
+        (slots, Type::TIMESTAMPTZ_ARRAY),
+        time(&step.now),
+    ];
+    session.execute(sql, &values)?;
+    Ok(())
 }
 
 /// The task of one slot, to be run by hand with a new budget: made if there is none, opened again if there is.
@@ -123,12 +119,6 @@ pub(super) fn make_manual(session: &mut Session, step: &Step) -> Answer<Task> {
 pub(super) fn task(session: &mut Session, id: i64) -> Answer<Option<Task>> {
     let sql = format!("SELECT {} FROM jobrun.task t WHERE t.id = $1", state::TASK);
     session.row(&sql, &[number(&id)])
-}
-
-/// What goes to the server as JSON could not be written so.
-#[allow(clippy::needless_pass_by_value, reason = "as map_err hands it over")]
-fn unwritable(error: serde_json::Error) -> super::session::Fault {
-    super::session::Fault::Row(error.to_string())
 }
 
 /// The items of a slot once more, with a new budget: all of a slot that had succeeded, else those that failed.

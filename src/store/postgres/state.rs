@@ -1,4 +1,5 @@
-//! What a decision depends on, read in one round trip: the server puts the state together, as JSON.
+//! What a decision depends on. What a job has nothing of is not put together: in a new session each function, operator and
+//! table that a question names has to be looked up, which costs more than the answer.
 
 use serde::Deserialize;
 
@@ -34,26 +35,21 @@ pub(super) struct Held {
     is_caught_up: bool,
 }
 
-/// A state as the server puts it together.
-#[derive(Deserialize)]
-struct Loaded {
-    state: State,
-    held: Vec<Held>,
-}
+/// Whether tasks of job `$1` are pending, and whether some may be left by a start that is gone.
+const OPEN: &str = "EXISTS (SELECT FROM jobrun.task WHERE job = $1 AND status = 'pending' AND key = '') \
+         OR EXISTS (SELECT FROM jobrun.task WHERE job = $1 AND status = 'pending' AND key <> ''), \
+     EXISTS (SELECT FROM jobrun.task WHERE job = $1 AND (status = 'running' \
+             OR (status = 'pending' AND trigger = 'manual' AND (slot IS NULL OR key = ''))))";
 
 /// Where a job stands at `now`; in one round trip, if nothing waits.
 pub(super) fn position(session: &mut Session, job: &str, now: Instant) -> Answer<Position> {
-    // Plain columns: in a new session each function of the server has to be looked up.
-    let sql = "SELECT j.cursor, j.busy_count, j.fingerprint,
-            EXISTS (SELECT FROM jobrun.task WHERE job = $1 AND status = 'pending' AND key = '')
-                OR EXISTS (SELECT FROM jobrun.task WHERE job = $1 AND status = 'pending' AND key <> ''),
-            EXISTS (SELECT FROM jobrun.task
-                    WHERE job = $1 AND (status = 'running' OR (status = 'pending' AND trigger = 'manual'
-                        AND (slot IS NULL OR key = '')))),
+    let sql = format!(
+        "SELECT j.cursor, j.busy_count, j.fingerprint, {OPEN},
             EXISTS (SELECT FROM jobrun.pause WHERE job = $1 AND (until_at IS NULL OR until_at > $2))
-         FROM (SELECT) one LEFT JOIN jobrun.job j ON j.job = $1";
+         FROM (SELECT) one LEFT JOIN jobrun.job j ON j.job = $1"
+    );
     // There may be ad-hoc tasks of a job that no start has seen.
-    let rows = session.query(sql, &[text(&job), time(&now)])?;
+    let rows = session.query(&sql, &[text(&job), time(&now)])?;
     let row = rows.first().ok_or_else(|| no_row("the job"))?;
     let (has_pending, may_be_at_work, is_paused): (bool, bool, bool) =
         (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
@@ -106,6 +102,15 @@ pub(super) fn at_work(session: &mut Session, job: &str) -> Answer<Option<AtWork>
     session.row(&sql, &[text(&job)])
 }
 
+/// Fields of a state, in JSON.
+fn object(fields: &[(&str, String)]) -> String {
+    let fields: Vec<String> = fields
+        .iter()
+        .map(|(name, value)| format!("'{name}', {value}"))
+        .collect();
+    format!("json_build_object({})::text", fields.join(", "))
+}
+
 /// A list of rows, in JSON.
 fn list(rows: &str, order: &str) -> String {
     format!("(SELECT coalesce(json_agg(x ORDER BY {order}), '[]') FROM ({rows}) x)")
@@ -116,10 +121,11 @@ fn tasks(more: &str, which: &str) -> String {
     format!("SELECT {TASK}{more} FROM jobrun.task t WHERE t.job = $1 AND {which}")
 }
 
-/// What a plan depends on: `$2` is the slot to look back to, `$3` the nominal time, `$4` the success.
-fn of_slots(look: &Look) -> Vec<(&'static str, String)> {
+/// What a plan depends on, as a state of it alone: `$2` is the slot to look back to, `$3` the nominal time, `$4` the
+/// success.
+fn of_slots(look: &Look) -> String {
     let Some(lookback) = &look.lookback else {
-        return Vec::new();
+        return "NULL".to_owned();
     };
     let versions = format!(
         "SELECT id, {VERSION} FROM jobrun.schedule WHERE job = $1 ORDER BY id DESC LIMIT {VERSIONS_SEEN}"
@@ -145,16 +151,17 @@ fn of_slots(look: &Look) -> Vec<(&'static str, String)> {
              WHERE job = $1 AND slot > $4 AND slot IS NOT NULL AND key = '' AND status = 'succeeded')";
         fields.push(("succeeded", succeeded.to_owned()));
     }
-    fields
+    object(&fields)
 }
 
-/// What a claim depends on: `$5` is the one task that is asked for, if it is one.
-fn of_tasks(look: &Look) -> Vec<(&'static str, String)> {
+/// What a claim depends on, as a state of it alone: `$2` is the one task that is asked for, if it is one, `$3` who lives of
+/// those who share the job's work.
+fn of_tasks(look: &Look) -> String {
     // Items of a slot that was asked for by hand wait for the next start at it.
     let left = tasks(
         &format!(", CASE WHEN t.status = 'running' THEN {RUNNING} END AS run"),
         "(t.status = 'running' OR (t.status = 'pending' AND t.trigger = 'manual' AND (t.slot IS NULL OR t.key = '')))
-         AND (t.status = 'running' OR t.id IS DISTINCT FROM $5) AND coalesce(t.claim_lease, '') <> ALL ($8)",
+         AND (t.status = 'running' OR t.id IS DISTINCT FROM $2) AND coalesce(t.claim_lease, '') <> ALL ($3)",
     );
     let left = format!(
         "(SELECT coalesce(json_agg(json_build_object('task', row_to_json(x), 'run', x.run)), '[]') FROM ({left}) x)"
@@ -162,7 +169,7 @@ fn of_tasks(look: &Look) -> Vec<(&'static str, String)> {
     let condition = match look.head {
         Head::Any => "t.key = '' AND t.trigger <> 'manual'",
         Head::Tried => "t.key = '' AND t.trigger <> 'manual' AND t.runs > 0",
-        Head::Only(_) => "t.id = $5",
+        Head::Only(_) => "t.id = $2",
     };
     let first = format!("t.status = 'pending' AND {condition} ORDER BY t.due_at, t.id LIMIT 1");
     let head = format!("(SELECT row_to_json(x) FROM ({}) x)", tasks("", &first));
@@ -178,56 +185,67 @@ fn of_tasks(look: &Look) -> Vec<(&'static str, String)> {
         );
         fields.push(("foldable", list(&tasks("", &foldable), "x.slot")));
     }
-    fields
+    object(&fields)
 }
 
-/// The state that `look` asks for.
+/// The state that `look` asks for: in one round trip, if no task is open and no pause matters.
 pub(super) fn load(session: &mut Session, look: &Look) -> Answer<State> {
-    let fields = of_slots(look).into_iter().chain(of_tasks(look));
-    let fields: Vec<String> = fields
-        .map(|(name, value)| format!("'{name}', {value}"))
-        .collect();
-    let pauses = format!(
-        "SELECT id, {PAUSE} FROM jobrun.pause
-         WHERE job = $1 AND (until_at IS NULL OR until_at > least($6, coalesce(j.cursor, $7)))"
-    );
     let sql = format!(
-        "SELECT json_build_object('state', json_build_object('is_clock_shared', true, 'cursor', j.cursor,
-                    'interval_end', j.interval_end, {}), 'held', {})::text
-         FROM (SELECT 1) one LEFT JOIN jobrun.job j ON j.job = $1",
-        fields.join(", "),
-        list(&pauses, "x.id"),
+        "SELECT {}, j.cursor, j.interval_end, {OPEN},
+            EXISTS (SELECT FROM jobrun.pause WHERE job = $1
+                    AND (until_at IS NULL OR until_at > $5 OR until_at > coalesce(j.cursor, $6)))
+         FROM (SELECT) one LEFT JOIN jobrun.job j ON j.job = $1",
+        of_slots(look)
     );
     let lookback = look.lookback.unwrap_or(Lookback {
         slot: look.now,
         nominal: look.now.naive_utc(),
         succeeded: None,
     });
-    let only = match look.head {
-        Head::Only(task) => Some(task),
-        Head::Any | Head::Tried => None,
-    };
     let since = look.lookback.map(|lookback| lookback.slot);
     let values = [
         text(&look.job),
         time(&lookback.slot),
         local(&lookback.nominal),
         time(&lookback.succeeded),
-        number(&only),
         time(&look.now),
         time(&since),
-        texts(&look.living),
     ];
     let rows = session.query(&sql, &values)?;
     let row = rows.first().ok_or_else(|| no_row("the job"))?;
-    let Loaded { mut state, held } = json(row.try_get(0)?)?;
-    let pauses = Pauses::of(held.into_iter().map(Held::parts), look.now);
-    (state.pause, state.pauses) = (pauses.active, pauses.ended);
-    // Without a pending task there is none to fold.
-    if state.head.is_none() {
-        state.foldable.clear();
+    let slots: Option<&str> = row.try_get(0)?;
+    let mut state: State = slots.map_or(Ok(State::default()), json)?;
+    state.is_clock_shared = true;
+    (state.cursor, state.interval_end) = (row.try_get(1)?, row.try_get(2)?);
+    let (has_pending, may_be_left, has_pauses): (bool, bool, bool) =
+        (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
+    if has_pending || may_be_left {
+        load_tasks(session, look, &mut state)?;
+    }
+    if has_pauses {
+        let pauses = pauses(session, &look.job, state.cursor.or(since), look.now)?;
+        (state.pause, state.pauses) = (pauses.active, pauses.ended);
     }
     Ok(state)
+}
+
+/// Adds the tasks that are open.
+fn load_tasks(session: &mut Session, look: &Look, state: &mut State) -> Answer<()> {
+    let only = match look.head {
+        Head::Only(task) => Some(task),
+        Head::Any | Head::Tried => None,
+    };
+    let sql = format!("SELECT {}", of_tasks(look));
+    let values = [text(&look.job), number(&only), texts(&look.living)];
+    let rows = session.query(&sql, &values)?;
+    let row = rows.first().ok_or_else(|| no_row("the tasks"))?;
+    let open: State = json(row.try_get(0)?)?;
+    (state.left, state.head, state.ad_hoc) = (open.left, open.head, open.ad_hoc);
+    // Without a pending task there is none to fold.
+    if state.head.is_some() {
+        state.foldable = open.foldable;
+    }
+    Ok(())
 }
 
 impl Held {
