@@ -10,6 +10,7 @@ use super::verdict::{self, Verdict};
 use crate::domain::job::{Items, Job, Runners, Scope, Source};
 use crate::domain::lifecycle::Outcome;
 use crate::domain::state::Task;
+use crate::error::Ending;
 use crate::store::Claimed;
 use crate::store::work::{Generated, Generation, List, Warrant};
 
@@ -36,8 +37,11 @@ pub(super) fn attempt(
             Err((verdict, ended)) => {
                 let by = start.signals.stop_requested();
                 let by = by.filter(|_| verdict.outcome == Outcome::Interrupted);
+                // What the store does not take now, it would not take at once.
+                let is_away = verdict.reason == Some("store_error");
                 return Attempted {
                     stopped_by: by,
+                    last: is_away.then_some(Ending::Done),
                     ..over(job, claimed, began, &verdict, ended)
                 };
             }

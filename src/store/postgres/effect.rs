@@ -250,11 +250,8 @@ fn commit(session: &mut Session, limits: &Limits) -> Answer<()> {
         return committed(session.client.batch_execute("COMMIT"));
     };
     // A name of a job has neither quotes nor backslashes.
-    let sql = format!(
-        "SELECT jobrun.require_lease('{}', {fence}); COMMIT",
-        limits.job
-    );
-    let sql = session.about(&sql);
+    let check = session.about("SELECT jobrun.require_lease");
+    let sql = format!("{check}('{}', {fence}); COMMIT", limits.job);
     committed(session.client.batch_execute(&sql))
 }
 

@@ -75,7 +75,10 @@ pub(super) fn step(
     };
     let claimed = match task {
         Some(task) if step.is_shared && task.items.is_some() => {
-            if !items::has_due(session, &step.look.job, task.slot, &step.take_one())? {
+            // With none open, the run that joins settles the slot.
+            if !items::has_due(session, &step.look.job, task.slot, &step.take_one())?
+                && items::standing(session, task.id)?.open > 0
+            {
                 return Ok(Stepped::of(decision, None, None).waiting(step.now));
             }
             Some(join(session, step, task)?)

@@ -55,6 +55,8 @@ pub(super) fn step(
         && step.is_shared
         && task.items.is_some()
         && !items::has_due(db, &step.look.job, task.slot, &step.take_one())?
+        // With none open, the run that joins settles the slot.
+        && items::standing(db, &step.look.job, task)?.open > 0
     {
         return Ok(Stepped::of(decision, None, None).waiting(step.now));
     }
